@@ -1,0 +1,171 @@
+//! [`Library`]: a table of verbs functions, wherever it came from.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use ibverbs_sys::{IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED};
+
+use crate::conv;
+use crate::device::{self, Device};
+use crate::error::Error;
+use crate::functions::Functions;
+use crate::loader::{self, DEFAULT_FILES, LoadError};
+
+/// The verbs functions, loaded from libibverbs or provided by the process itself.
+///
+/// Clones are cheap and mean the same library. Every resource keeps the library that it came
+/// from, so that real and simulated devices can live in one process.
+#[derive(Clone)]
+pub struct Library(Arc<Inner>);
+
+struct Inner {
+    functions: Functions,
+    /// The file that the functions come from, none if the process provides them.
+    file: Option<String>,
+}
+
+impl Library {
+    /// Loads the system's libibverbs: `libibverbs.so`, or else `libibverbs.so.1`.
+    ///
+    /// The library is loaded once and never unloaded; later calls give the same one. A failure
+    /// is not remembered.
+    ///
+    /// # Errors
+    ///
+    /// Which files were tried and why they were not accepted, or which function is missing.
+    ///
+    /// See also: dlopen(3), dlvsym(3).
+    pub fn load() -> Result<Self, LoadError> {
+        static LOADED: OnceLock<Library> = OnceLock::new();
+        if let Some(library) = LOADED.get() {
+            return Ok(library.clone());
+        }
+        let library = Self::load_first(&DEFAULT_FILES.map(Path::new))?;
+        Ok(LOADED.get_or_init(|| library).clone())
+    }
+
+    /// Loads libibverbs from one file. A name without a slash is searched for by the dynamic
+    /// linker, as in dlopen(3).
+    ///
+    /// # Errors
+    ///
+    /// As for [`load`](Self::load).
+    pub fn load_from(path: &Path) -> Result<Self, LoadError> {
+        Self::load_first(&[path])
+    }
+
+    fn load_first(files: &[&Path]) -> Result<Self, LoadError> {
+        let (functions, file) = loader::load(files)?;
+        tracing::debug!(file, "loaded libibverbs");
+        Ok(Self(Arc::new(Inner {
+            functions,
+            file: Some(file),
+        })))
+    }
+
+    /// A library whose functions the process itself provides.
+    ///
+    /// # Safety
+    ///
+    /// The functions behave as those of libibverbs that [`Functions`] names: they accept what
+    /// the manual pages allow, from any thread; the objects that they return stay valid until
+    /// the matching function destroys them; contexts are laid out and equipped as
+    /// [`Functions`] describes.
+    pub unsafe fn from_functions(functions: Functions) -> Self {
+        Self(Arc::new(Inner {
+            functions,
+            file: None,
+        }))
+    }
+
+    /// The table itself, for a table that wraps it.
+    pub fn functions(&self) -> &Functions {
+        &self.0.functions
+    }
+
+    /// The file that the library was loaded from, none for a table provided by the process.
+    pub fn file(&self) -> Option<&str> {
+        self.0.file.as_deref()
+    }
+
+    /// The RDMA devices of this machine, in the order of the kernel. An empty list if there are
+    /// none, also when the kernel has no RDMA support at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ListDevices`] when the list cannot be read, for example without permission.
+    ///
+    /// See also: ibv_get_device_list(3).
+    pub fn devices(&self) -> Result<Vec<Device>, Error> {
+        device::list(self)
+    }
+
+    /// Makes registered memory survive fork(2).
+    ///
+    /// To be called before anything else; later calls than the first change nothing. On a kernel
+    /// that copies pinned pages on fork (5.12 and later) there is nothing to do and the call
+    /// succeeds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InitFork`]; `EINVAL` when memory was registered before.
+    ///
+    /// See also: ibv_fork_init(3).
+    pub fn init_fork(&self) -> Result<(), Error> {
+        // SAFETY: the function takes nothing and may be called at any time.
+        conv::returned(|| unsafe { (self.functions().fork_init)() })
+            .map_err(|source| Error::InitFork { source })
+    }
+
+    /// Whether registered memory survives fork(2).
+    ///
+    /// See also: ibv_is_fork_initialized(3).
+    pub fn fork_status(&self) -> ForkStatus {
+        let Some(is_fork_initialized) = self.functions().is_fork_initialized else {
+            return ForkStatus::NotReported;
+        };
+        // SAFETY: the function takes nothing and may be called at any time.
+        match unsafe { is_fork_initialized() } {
+            IBV_FORK_DISABLED => ForkStatus::Disabled,
+            IBV_FORK_ENABLED => ForkStatus::Enabled,
+            IBV_FORK_UNNEEDED => ForkStatus::Unneeded,
+            raw => ForkStatus::Unknown(raw),
+        }
+    }
+
+    /// Whether optional access flags (relaxed ordering) can have an effect: without
+    /// `ibv_reg_mr_iova2` they are dropped.
+    pub fn supports_optional_access(&self) -> bool {
+        self.functions().reg_mr_iova2.is_some()
+    }
+
+    /// Whether memory can be registered from a DMA-BUF, as far as the library is concerned. The
+    /// kernel and the driver have a say in it too.
+    pub fn supports_dmabuf(&self) -> bool {
+        self.functions().reg_dmabuf_mr.is_some()
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Library")
+            .field(&self.file().unwrap_or("provided by the process"))
+            .finish()
+    }
+}
+
+/// Whether registered memory survives fork(2). See ibv_is_fork_initialized(3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ForkStatus {
+    /// `IBV_FORK_DISABLED`: it does not; [`Library::init_fork`] was not called.
+    Disabled,
+    /// `IBV_FORK_ENABLED`: it does, because of [`Library::init_fork`].
+    Enabled,
+    /// `IBV_FORK_UNNEEDED`: it does, because the kernel copies pinned pages on fork.
+    Unneeded,
+    /// The library cannot say: it is older than IBVERBS_1.13.
+    NotReported,
+    /// A value that this crate does not know.
+    Unknown(u32),
+}

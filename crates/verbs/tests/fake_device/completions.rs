@@ -1,0 +1,126 @@
+//! Polling completion queues, and waiting for them through a channel.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use verbs::layout::RawCompletion;
+use verbs::{Error, WcStatus, WorkCompletion};
+
+use crate::fake::{Failure, called, context, fail, fake, set_errno};
+
+fn completed(wr_id: u64) -> RawCompletion {
+    RawCompletion {
+        wr_id,
+        ..Default::default()
+    }
+}
+
+#[test]
+fn completions_come_in_batches_of_the_callers_size() {
+    let cq = context().create_cq(16).unwrap();
+    let mut batch = [WorkCompletion::default(); 4];
+    assert!(cq.poll(&mut batch).unwrap().is_empty());
+    fake(|fake| fake.completions = (0..6).map(completed).collect());
+    let ids = |completions: &[WorkCompletion]| {
+        completions
+            .iter()
+            .map(WorkCompletion::wr_id)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(cq.poll(&mut batch).unwrap()), [0, 1, 2, 3]);
+    assert_eq!(ids(cq.poll(&mut batch).unwrap()), [4, 5]);
+    assert_eq!(ids(cq.poll(&mut batch).unwrap()), [0; 0]);
+    assert_eq!(ids(cq.poll(&mut []).unwrap()), [0; 0]);
+}
+
+#[test]
+fn a_failed_request_is_a_completion_and_not_an_error() {
+    let cq = context().create_cq(16).unwrap();
+    let failed = RawCompletion {
+        status: 12,
+        vendor_err: 0x81,
+        qp_num: 0xabc,
+        ..completed(5)
+    };
+    fake(|fake| fake.completions = vec![failed]);
+    let mut batch = [WorkCompletion::default(); 4];
+    let [completion] = cq.poll(&mut batch).unwrap() else {
+        panic!()
+    };
+    assert_eq!(completion.status(), WcStatus::RETRY_EXC_ERR);
+    assert_eq!((completion.wr_id(), completion.qp_num()), (5, 0xabc));
+}
+
+#[test]
+fn a_queue_that_cannot_be_polled_is_an_error() {
+    let cq = context().create_cq(16).unwrap();
+    let mut batch = [WorkCompletion::default(); 1];
+    for (failure, errno) in [
+        (Failure::MinusOne(libc::EIO), Some(libc::EIO)),
+        (Failure::Negated(libc::EIO), Some(libc::EIO)),
+        (Failure::Silent, None),
+    ] {
+        set_errno(libc::EBUSY);
+        fail("poll_cq", failure);
+        let error = cq.poll(&mut batch).unwrap_err();
+        assert!(matches!(error, Error::PollCq { .. }));
+        assert_eq!(error.errno(), errno);
+    }
+    // SAFETY: the context is open, and nobody else uses it now.
+    unsafe {
+        (*cq.context().as_raw()).ops.poll_cq = None;
+        (*cq.context().as_raw()).ops.req_notify_cq = None;
+    }
+    assert!(cq.poll(&mut batch).unwrap_err().is_unsupported());
+    assert!(cq.request_notification(false).unwrap_err().is_unsupported());
+}
+
+#[test]
+fn an_event_comes_through_the_channel_and_is_acknowledged_once() {
+    let context = context();
+    let channel = context.create_channel().unwrap();
+    let cq = context.create_cq_with_channel(16, &channel).unwrap();
+    let other = context.create_cq(16).unwrap();
+    // SAFETY: the descriptor is open, and the command takes and gives plain numbers.
+    let flags = unsafe { libc::fcntl(channel.as_fd().as_raw_fd(), libc::F_GETFL) };
+    assert_ne!(flags & libc::O_NONBLOCK, 0);
+
+    assert!(channel.next_event().unwrap().is_none());
+    cq.request_notification(false).unwrap();
+    let event = channel.next_event().unwrap().unwrap();
+    assert!(event.is_cq(&cq) && !event.is_cq(&other));
+    assert_eq!(called("ack_cq_events"), 0);
+    drop(event);
+    assert_eq!(called("ack_cq_events"), 1);
+    assert!(channel.next_event().unwrap().is_none());
+}
+
+#[test]
+fn failures_around_channels_are_errors() {
+    let context = context();
+    let channel = context.create_channel().unwrap();
+    let cq = context.create_cq_with_channel(16, &channel).unwrap();
+    fail("get_cq_event", Failure::Errno(libc::EIO));
+    assert!(matches!(
+        channel.next_event(),
+        Err(Error::NextCompletionEvent { .. })
+    ));
+    fail("req_notify_cq", Failure::Errno(libc::EIO));
+    assert!(matches!(
+        cq.request_notification(true),
+        Err(Error::RequestNotification { .. })
+    ));
+    fail("create_comp_channel", Failure::Errno(libc::EMFILE));
+    let error = context.create_channel().unwrap_err();
+    assert!(error.to_string().contains("ulimit -n"), "{error}");
+}
+
+#[test]
+fn a_channel_without_a_descriptor_is_destroyed_again() {
+    let context = context();
+    fake(|fake| fake.descriptors = false);
+    assert!(matches!(
+        context.create_channel(),
+        Err(Error::CreateChannel { .. })
+    ));
+    assert_eq!(called("destroy_comp_channel"), 1);
+}

@@ -1,0 +1,272 @@
+//! The GID table by each of the three ways.
+
+use std::fs;
+use std::path::PathBuf;
+
+use verbs::sys::{ibv_gid, ibv_gid_entry};
+use verbs::{Error, Functions, Gid, GidEntry, GidType};
+
+use crate::fake::{Failure, called, context, context_of, fail, fake, functions, oldest_functions};
+
+const LINK_LOCAL: &str = "fe80::5054:ff:fe12:3456";
+const MAPPED: &str = "::ffff:10.1.2.3";
+
+fn gid(text: &str) -> Gid {
+    Gid::from(text.parse::<std::net::Ipv6Addr>().unwrap())
+}
+
+fn raw(index: u32, port: u32, text: &str, gid_type: u32, interface: u32) -> Option<ibv_gid_entry> {
+    Some(ibv_gid_entry {
+        gid: ibv_gid { raw: gid(text).0 },
+        gid_index: index,
+        port_num: port,
+        gid_type,
+        ndev_ifindex: interface,
+    })
+}
+
+/// Two usable entries around an empty one, and room for more.
+fn usual_table() {
+    fake(|fake| {
+        fake.port.gid_tbl_len = 8;
+        fake.gids = vec![
+            raw(0, 1, LINK_LOCAL, 1, 3),
+            raw(1, 1, "::", 0, 0),
+            raw(2, 1, MAPPED, 2, 3),
+        ];
+    });
+}
+
+fn usual_entries() -> [GidEntry; 2] {
+    [
+        GidEntry {
+            index: 0,
+            gid: gid(LINK_LOCAL),
+            gid_type: GidType::RoceV1,
+            netdev: Some(3),
+        },
+        GidEntry {
+            index: 2,
+            gid: gid(MAPPED),
+            gid_type: GidType::RoceV2,
+            netdev: Some(3),
+        },
+    ]
+}
+
+fn one_by_one() -> Functions {
+    Functions {
+        query_gid_table: None,
+        ..functions()
+    }
+}
+
+#[test]
+fn the_whole_table_at_once() {
+    usual_table();
+    assert_eq!(context().gid_entries(1).unwrap(), usual_entries());
+    assert_eq!((called("query_gid_table"), called("query_gid_ex")), (1, 0));
+}
+
+#[test]
+fn entries_of_other_ports_are_left_out_and_the_rest_is_sorted() {
+    usual_table();
+    fake(|fake| {
+        fake.device.phys_port_cnt = 2;
+        fake.gids.insert(0, raw(0, 2, "fe80::2", 1, 4));
+        fake.gids.reverse();
+    });
+    assert_eq!(context().gid_entries(1).unwrap(), usual_entries());
+    let entries = context().gid_entries(2).unwrap();
+    assert_eq!(
+        entries.iter().map(|entry| entry.gid).collect::<Vec<_>>(),
+        [gid("fe80::2")]
+    );
+}
+
+#[test]
+fn one_bad_entry_does_not_hide_the_others() {
+    usual_table();
+    fake(|fake| fake.gids[1] = None);
+    assert_eq!(context().gid_entries(1).unwrap(), usual_entries());
+    // The whole table fails for the bad entry; then each is asked for alone.
+    assert_eq!((called("query_gid_table"), called("query_gid_ex")), (1, 8));
+}
+
+#[test]
+fn entry_by_entry_without_the_call_for_the_whole() {
+    usual_table();
+    assert_eq!(
+        context_of(one_by_one()).gid_entries(1).unwrap(),
+        usual_entries()
+    );
+    assert_eq!(called("query_gid_ex"), 8);
+}
+
+#[test]
+fn a_type_that_a_newer_driver_invents_is_kept() {
+    fake(|fake| {
+        fake.port.gid_tbl_len = 1;
+        fake.gids = vec![raw(0, 1, MAPPED, 9, 0)];
+    });
+    for context in [context(), context_of(one_by_one())] {
+        let entry = context.gid_entries(1).unwrap()[0];
+        assert_eq!(entry.gid_type, GidType::Unknown(9));
+        assert_eq!(entry.netdev, None);
+    }
+}
+
+#[test]
+fn a_table_of_absurd_length_takes_no_absurd_memory() {
+    usual_table();
+    fake(|fake| fake.port.gid_tbl_len = i32::MAX);
+    assert_eq!(context().gid_entries(1).unwrap(), usual_entries());
+}
+
+#[test]
+fn the_port_must_exist() {
+    fail("extended query_port", Failure::Errno(libc::EINVAL));
+    assert!(matches!(
+        context().gid_entries(9),
+        Err(Error::QueryPort { port: 9, .. })
+    ));
+}
+
+#[test]
+fn a_single_gid_is_read_or_an_error() {
+    usual_table();
+    let context = context();
+    assert_eq!(context.gid(1, 2).unwrap(), gid(MAPPED));
+    assert!(context.gid(1, 1).unwrap().is_zero());
+    assert!(matches!(
+        context.gid(1, 7),
+        Err(Error::QueryGid { index: 7, .. })
+    ));
+    assert_eq!(
+        context.gid(1, u32::MAX).unwrap_err().errno(),
+        Some(libc::EINVAL)
+    );
+}
+
+/// A sysfs directory of a device, with these files under `ports/1/gid_attrs`.
+fn sysfs(name: &str, files: &[(&str, &str)]) -> PathBuf {
+    let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join("gids")
+        .join(name);
+    let _ = fs::remove_dir_all(&root);
+    fs::create_dir_all(root.join("ports/1")).unwrap();
+    for (file, text) in files {
+        let file = root.join("ports/1/gid_attrs").join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    root
+}
+
+#[test]
+fn bare_gids_get_their_types_and_interfaces_from_sysfs() {
+    usual_table();
+    fake(|fake| {
+        fake.port.link_layer = 2;
+        fake.gids.push(raw(3, 1, "fe80::3", 0, 0));
+        fake.sysfs = sysfs(
+            "usual",
+            &[
+                ("types/0", "IB/RoCE v1\n"),
+                ("ndevs/0", "lo\n"),
+                ("types/2", "RoCE v2\n"),
+                ("ndevs/2", "lo\n"),
+                ("types/3", "RoCE v2\n"),
+            ],
+        );
+    });
+    let entries = context_of(oldest_functions()).gid_entries(1).unwrap();
+    // The loop-back interface is the first of every network namespace.
+    let [first, third] = usual_entries().map(|entry| GidEntry {
+        netdev: Some(1),
+        ..entry
+    });
+    let last = GidEntry {
+        index: 3,
+        gid: gid("fe80::3"),
+        gid_type: GidType::RoceV2,
+        netdev: None,
+    };
+    assert_eq!(entries, [first, third, last]);
+}
+
+#[test]
+fn entries_that_sysfs_does_not_explain_are_left_out_alone() {
+    fake(|fake| {
+        fake.port.link_layer = 2;
+        fake.port.gid_tbl_len = 6;
+        fake.gids = vec![
+            raw(0, 1, "fe80::1", 0, 0),
+            None,
+            raw(2, 1, "fe80::2", 0, 0),
+            raw(3, 1, "fe80::3", 0, 0),
+            raw(4, 1, "fe80::4", 0, 0),
+        ];
+        fake.sysfs = sysfs(
+            "unreadable",
+            &[
+                // 0 has no type file; 1 has no GID.
+                ("types/2", "RoCE v9\n"),
+                ("types/3", "RoCE v2\n"),
+                ("ndevs/3", "nosuchinterface\n"),
+                ("types/4", "RoCE v2\n"),
+            ],
+        );
+    });
+    let entries = context_of(oldest_functions()).gid_entries(1).unwrap();
+    assert_eq!(
+        entries.iter().map(|entry| entry.index).collect::<Vec<_>>(),
+        [4]
+    );
+}
+
+#[test]
+fn a_kernel_without_types_has_only_the_first_version() {
+    usual_table();
+    for (link_layer, expected) in [(1, GidType::InfiniBand), (2, GidType::RoceV1)] {
+        fake(|fake| {
+            fake.port.link_layer = link_layer;
+            fake.sysfs = sysfs("no_types", &[]);
+        });
+        let entries = context_of(oldest_functions()).gid_entries(1).unwrap();
+        assert_eq!(entries.len(), 2);
+        assert!(
+            entries
+                .iter()
+                .all(|entry| entry.gid_type == expected && entry.netdev.is_none())
+        );
+    }
+}
+
+#[test]
+fn gids_are_printed_like_addresses() {
+    let address = gid(LINK_LOCAL);
+    assert_eq!(address.to_string(), LINK_LOCAL);
+    assert_eq!(format!("{address:?}"), format!("Gid({LINK_LOCAL})"));
+    assert_eq!(gid(MAPPED).to_string(), MAPPED);
+    assert_eq!(address.subnet_prefix(), 0xfe80_0000_0000_0000);
+    assert_eq!(address.interface_id(), 0x5054_00ff_fe12_3456);
+    assert_eq!(address.to_ipv6().to_string(), LINK_LOCAL);
+}
+
+#[test]
+fn only_addresses_of_hosts_count_as_ipv4() {
+    assert_eq!(gid(MAPPED).ipv4_mapped(), Some("10.1.2.3".parse().unwrap()));
+    for other in [
+        "::ffff:0.0.0.0",
+        "::ffff:0.1.2.3",
+        "::ffff:224.0.0.1",
+        "::ffff:239.255.255.255",
+        "::ffff:255.255.255.255",
+        "::10.1.2.3",
+        LINK_LOCAL,
+        "::",
+    ] {
+        assert_eq!(gid(other).ipv4_mapped(), None, "{other}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Registering memory: which function, which flags, which arguments are refused.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::ptr;
+
+use verbs::{Access, Error, ProtectionDomain};
+
+use crate::fake::{Failure, called, context, context_of, fail, fake, oldest_functions, set_errno};
+
+const PAGE: u64 = 0x1_0000; // A multiple of every page size there is.
+
+fn registered() -> (&'static str, usize, u64, u32) {
+    fake(|fake| fake.registered.take()).unwrap()
+}
+
+/// Registers some bytes of this test's own.
+fn register(pd: &ProtectionDomain, access: Access) -> Result<verbs::MemoryRegion, Error> {
+    let memory: &'static mut [u8] = Box::leak(vec![0; 4096].into_boxed_slice());
+    // SAFETY: the memory is never freed and not used otherwise.
+    unsafe { pd.register(memory.as_mut_ptr(), memory.len(), access) }
+}
+
+#[test]
+fn usual_access_is_registered_by_the_usual_function() {
+    let pd = context().allocate_pd().unwrap();
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let region = register(&pd, access).unwrap();
+    assert_eq!(registered(), ("reg_mr", 4096, region.address(), 0b111));
+    assert_eq!(
+        (region.lkey(), region.rkey(), region.length()),
+        (0x11, 0x22, 4096)
+    );
+    assert!(region.pd().ptr_eq(&pd));
+}
+
+#[test]
+fn optional_access_takes_the_function_that_may_drop_it() {
+    let pd = context().allocate_pd().unwrap();
+    let region = register(&pd, Access::LOCAL_WRITE | Access::RELAXED_ORDERING).unwrap();
+    assert_eq!(
+        registered(),
+        ("reg_mr_iova2", 4096, region.address(), 0x10_0001)
+    );
+    // Also a bit of the optional range that has no name yet.
+    register(&pd, Access::from_bits_retain(1 << 29 | 1)).unwrap();
+    assert_eq!(registered().3, 1 << 29 | 1);
+    assert_eq!(called("reg_mr"), 0);
+}
+
+#[test]
+fn optional_access_is_dropped_where_the_library_cannot_do_it() {
+    let pd = context_of(oldest_functions()).allocate_pd().unwrap();
+    register(&pd, Access::LOCAL_WRITE | Access::RELAXED_ORDERING).unwrap();
+    let (function, .., access) = registered();
+    assert_eq!((function, access), ("reg_mr", 1));
+}
+
+#[test]
+fn unknown_bits_that_are_not_optional_are_passed_on() {
+    let pd = context().allocate_pd().unwrap();
+    register(&pd, Access::from_bits_retain(1 << 31 | 1)).unwrap();
+    let (function, .., access) = registered();
+    assert_eq!((function, access), ("reg_mr", 1 << 31 | 1));
+}
+
+#[test]
+fn ranges_that_cannot_be_are_refused_without_a_call() {
+    let pd = context().allocate_pd().unwrap();
+    let mut byte = 0_u8;
+    let refused = |address: *mut u8, length, problem: &str| {
+        // SAFETY: nothing is registered, because the range is refused.
+        let error = unsafe { pd.register(address, length, Access::empty()) }.unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }));
+        assert_eq!(error.errno(), Some(libc::EINVAL));
+        assert!(error.to_string().contains(problem), "{error}");
+    };
+    refused(&raw mut byte, 0, "length is 0");
+    refused(ptr::null_mut(), 1, "null");
+    refused(&raw mut byte, usize::MAX, "address space");
+    assert_eq!(called("reg_mr"), 0);
+}
+
+#[test]
+fn the_last_byte_of_the_address_space_can_be_registered() {
+    let pd = context().allocate_pd().unwrap();
+    // SAFETY: the scripted device does not touch memory.
+    unsafe { pd.register(ptr::without_provenance_mut(usize::MAX), 1, Access::empty()) }.unwrap();
+}
+
+#[test]
+fn a_full_memlock_limit_is_named() {
+    let pd = context().allocate_pd().unwrap();
+    fail("reg_mr", Failure::Errno(libc::ENOMEM));
+    let error = register(&pd, Access::LOCAL_WRITE).unwrap_err();
+    let text = error.to_string();
+    for part in ["fake_0", "4096 bytes", "LOCAL_WRITE", "ulimit -l", "max_mr"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    set_errno(libc::ENOMEM);
+    fail("reg_mr", Failure::Silent);
+    assert_eq!(
+        register(&pd, Access::LOCAL_WRITE).unwrap_err().errno(),
+        None
+    );
+}
+
+#[test]
+fn deregistering_reports_what_dropping_only_logs() {
+    let pd = context().allocate_pd().unwrap();
+    register(&pd, Access::empty())
+        .unwrap()
+        .deregister()
+        .unwrap();
+    assert_eq!(called("dereg_mr"), 1);
+    fail("dereg_mr", Failure::Errno(libc::EBUSY));
+    let error = register(&pd, Access::empty())
+        .unwrap()
+        .deregister()
+        .unwrap_err();
+    assert!(matches!(error, Error::Deregister { length: 4096, .. }));
+    // Once, not again when the region is dropped.
+    assert_eq!(called("dereg_mr"), 2);
+}
+
+#[test]
+fn part_of_a_dmabuf_is_registered_under_its_own_address() {
+    let pd = context().allocate_pd().unwrap();
+    let file = File::open("/dev/null").unwrap();
+    // SAFETY: the scripted device does not touch memory.
+    let region = unsafe {
+        pd.register_dmabuf(
+            3 * PAGE + 8,
+            100,
+            7 * PAGE + 8,
+            file.as_fd(),
+            Access::LOCAL_WRITE,
+        )
+    };
+    assert_eq!(region.unwrap().address(), 7 * PAGE + 8);
+    assert_eq!(registered(), ("reg_dmabuf_mr", 100, 7 * PAGE + 8, 1));
+}
+
+#[test]
+fn a_dmabuf_whose_offset_and_address_disagree_is_refused() {
+    let pd = context().allocate_pd().unwrap();
+    for (offset, length, iova, problem) in [
+        (0, 100, PAGE + 8, "differ within a page"),
+        (PAGE + 8, 100, PAGE, "differ within a page"),
+        (0, 0, 0, "length is 0"),
+        (0, 2, u64::MAX, "address space"),
+        (u64::MAX, 2, 0, "address space"),
+    ] {
+        // SAFETY: nothing is registered, because the range is refused.
+        let error = unsafe { pd.register_dmabuf(offset, length, iova, 0, Access::empty()) };
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }));
+        assert!(error.to_string().contains(problem), "{error}");
+    }
+    assert_eq!(called("reg_dmabuf_mr"), 0);
+}
+
+/// A descriptor that is none is how callers find out whether DMA-BUFs are supported at all.
+#[test]
+fn probing_for_dmabufs_tells_bad_descriptors_from_no_support() {
+    let probe = |pd: &ProtectionDomain| {
+        // SAFETY: nothing is registered, because there is no DMA-BUF.
+        unsafe { pd.register_dmabuf(0, 1, 0, -1, Access::empty()) }.unwrap_err()
+    };
+    let pd = context().allocate_pd().unwrap();
+    let error = probe(&pd);
+    assert_eq!(error.errno(), Some(libc::EBADF));
+    assert!(!error.is_unsupported());
+    fail("reg_dmabuf_mr", Failure::Errno(libc::EOPNOTSUPP));
+    assert!(probe(&pd).is_unsupported());
+    fail("reg_dmabuf_mr", Failure::Errno(libc::EPROTONOSUPPORT));
+    assert!(probe(&pd).is_unsupported());
+
+    let pd = context_of(oldest_functions()).allocate_pd().unwrap();
+    let error = probe(&pd);
+    assert!(matches!(
+        error,
+        Error::Unsupported {
+            missing: "ibv_reg_dmabuf_mr",
+            ..
+        }
+    ));
+    assert!(error.is_unsupported());
+}
+
+#[test]
+fn access_is_printed_by_name() {
+    let access = Access::LOCAL_WRITE | Access::RELAXED_ORDERING;
+    assert_eq!(access.to_string(), "LOCAL_WRITE | RELAXED_ORDERING");
+    assert_eq!(Access::empty().to_string(), "local read access");
+    assert!(Access::OPTIONAL.contains(Access::RELAXED_ORDERING));
+    assert!(!Access::OPTIONAL.intersects(Access::REMOTE_WRITE));
+}

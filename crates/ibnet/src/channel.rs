@@ -1,0 +1,215 @@
+//! A non-blocking TCP stream with an outgoing buffer: the transport of the handshake and of the
+//! control messages after it.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::Error;
+use crate::handshake::frame::encode;
+use crate::handshake::message::Message;
+
+/// The stream and what still has to be sent on it.
+pub(crate) struct Channel {
+    stream: Arc<TcpStream>,
+    peer: SocketAddr,
+    output: Vec<u8>,
+    is_connecting: bool,
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+    /// The peer has closed its end.
+    End,
+}
+
+/// Bytes to read at a time.
+pub(crate) const READ_SIZE: usize = 4096;
+
+impl Channel {
+    /// Begins to connect to `peer`.
+    pub(crate) fn connect(peer: SocketAddr) -> Result<Self, Error> {
+        let failed = |error| Error::socket(format!("connecting to the listener at {peer}"), error);
+        let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))
+            .map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        socket.set_tcp_nodelay(true).map_err(failed)?;
+        match socket.connect(&peer.into()) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(Self {
+            stream: Arc::new(TcpStream::from(socket)),
+            peer,
+            output: Vec::new(),
+            is_connecting: true,
+        })
+    }
+
+    /// A stream that a listener has accepted from `peer`.
+    pub(crate) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream: Arc::new(stream),
+            peer,
+            output: Vec::new(),
+            is_connecting: false,
+        })
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn stream(&self) -> &Arc<TcpStream> {
+        &self.stream
+    }
+
+    /// Whether the stream is connected. Never waits.
+    pub(crate) fn is_connected(&mut self) -> Result<bool, Error> {
+        if !self.is_connecting {
+            return Ok(true);
+        }
+        let failed = |error| {
+            Error::socket(
+                format!("connecting to the listener at {}", self.peer),
+                error,
+            )
+        };
+        let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut fds, PollTimeout::ZERO) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(false),
+            Ok(_) => {}
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        if let Some(error) = self.stream.take_error().map_err(failed)? {
+            return Err(failed(error));
+        }
+        self.is_connecting = false;
+        Ok(true)
+    }
+
+    /// Adds bytes to what has to be sent.
+    pub(crate) fn queue(&mut self, mut bytes: Vec<u8>) {
+        if self.output.is_empty() {
+            self.output = bytes;
+        } else {
+            self.output.append(&mut bytes);
+        }
+    }
+
+    pub(crate) fn queue_message(&mut self, message: &Message) {
+        encode(message, &mut self.output);
+    }
+
+    /// Sends as much as the system takes; true when nothing is left.
+    pub(crate) fn flush(&mut self) -> io::Result<bool> {
+        while !self.output.is_empty() {
+            match (&*self.stream).write(&self.output) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => drop(self.output.drain(..sent)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Input> {
+        loop {
+            return match (&*self.stream).read(buffer) {
+                Ok(0) => Ok(Input::End),
+                Ok(count) => Ok(Input::Bytes(count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Input::Nothing),
+                Err(error) => Err(error),
+            };
+        }
+    }
+}
+
+/// Opens a listening socket on `address` (port 0: the system chooses).
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    let failed = |error| Error::socket(format!("listening on {address}"), error);
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )
+    .map_err(failed)?;
+    socket.bind(&address.into()).map_err(failed)?;
+    // The system cuts this to its own maximum (net.core.somaxconn).
+    socket.listen(i32::MAX).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    Ok(TcpListener::from(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn wait(mut until: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !until() {
+            assert!(Instant::now() < deadline, "nothing happened");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn bytes_arrive_and_the_end_is_seen() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut client = Channel::connect(listener.local_addr().unwrap()).unwrap();
+        wait(|| client.is_connected().unwrap());
+        let mut accepted = None;
+        wait(|| {
+            accepted = listener.accept().ok();
+            accepted.is_some()
+        });
+        let (stream, peer) = accepted.unwrap();
+        let mut server = Channel::accepted(stream, peer).unwrap();
+
+        let mut buffer = [0; 64];
+        assert_eq!(server.read(&mut buffer).unwrap(), Input::Nothing);
+        client.queue(b"hel".to_vec());
+        client.queue(b"lo".to_vec());
+        assert!(client.flush().unwrap());
+        wait(|| server.read(&mut buffer).unwrap() == Input::Bytes(5));
+        assert_eq!(&buffer[..5], b"hello");
+        drop(client);
+        wait(|| server.read(&mut buffer).unwrap() == Input::End);
+    }
+
+    #[test]
+    fn nobody_listening_is_an_error_that_names_the_address() {
+        let address = {
+            let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            listener.local_addr().unwrap()
+        };
+        let outcome = (|| {
+            let mut client = Channel::connect(address)?;
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !client.is_connected()? {
+                assert!(Instant::now() < deadline);
+            }
+            Ok::<_, Error>(())
+        })();
+        let text = outcome.unwrap_err().to_string();
+        assert!(text.contains(&address.to_string()), "{text}");
+    }
+}

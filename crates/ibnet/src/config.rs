@@ -1,0 +1,284 @@
+//! Settings, and the one place that reads the environment.
+//!
+//! [`Config`] is a plain struct with NCCL's defaults. [`Config::from_env`] reads the `NCCL_IB_*`
+//! names with NCCL's meaning and our own `IBNET_*`, strictly: a value that means nothing is an
+//! error that names the variable, the value and what is allowed. An empty value counts as unset.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::hca::{HcaFilter, InvalidHca};
+use crate::interface::{Family, InterfaceFilter};
+
+/// The settings of a [`Transport`](crate::Transport).
+///
+/// | field | variable | default | range |
+/// |---|---|---|---|
+/// | `disabled` | `NCCL_IB_DISABLE` | 0 | 0, 1 |
+/// | `library` | `NCCL_IBVERBS_LIB` | `libibverbs.so`, `libibverbs.so.1` | a path |
+/// | `hca` | `NCCL_IB_HCA` | every device | see [`HcaFilter`] |
+/// | `gid_index` | `NCCL_IB_GID_INDEX` | -1: chosen by kind | -1..=255 |
+/// | `timeout` | `NCCL_IB_TIMEOUT` | 20 | 0..=31 |
+/// | `retry_count` | `NCCL_IB_RETRY_CNT` | 7 | 0..=7 |
+/// | `pkey_index` | `NCCL_IB_PKEY` | 0 | 0..=65535 |
+/// | `service_level` | `NCCL_IB_SL` | 0 | -1 (unset), 0..=15 |
+/// | `traffic_class` | `NCCL_IB_TC` | the communicator's, else 0 | -1 (unset), 0..=255 |
+/// | `interfaces` | `NCCL_SOCKET_IFNAME` | see [`InterfaceFilter`] | see there |
+/// | `family` | `NCCL_SOCKET_FAMILY` | any | `AF_INET`, `AF_INET6` |
+/// | `connect_timeout` | `IBNET_CONNECT_TIMEOUT` | 60 s | 1..=86400 s |
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Refuse to start (`NCCL_IB_DISABLE`).
+    pub disabled: bool,
+    /// Load this library and no other (`NCCL_IBVERBS_LIB`).
+    pub library: Option<PathBuf>,
+    /// Which devices and ports to use (`NCCL_IB_HCA`).
+    pub hca: HcaFilter,
+    /// Use this GID index on RoCE ports instead of choosing (`NCCL_IB_GID_INDEX`).
+    pub gid_index: Option<u32>,
+    /// Local ack timeout of the queue pairs: 4.096 µs · 2^`timeout`, 0 for none
+    /// (`NCCL_IB_TIMEOUT`; InfiniBand specification, volume 1, section 9.7.6.1.3).
+    pub timeout: u8,
+    /// How often a queue pair sends again before it gives up (`NCCL_IB_RETRY_CNT`).
+    pub retry_count: u8,
+    /// Index, not value, of the partition key (`NCCL_IB_PKEY`).
+    pub pkey_index: u16,
+    /// Service level (`NCCL_IB_SL`).
+    pub service_level: u8,
+    /// Traffic class (`NCCL_IB_TC`). Wins over the one asked for per connection.
+    pub traffic_class: Option<u8>,
+    /// Which network interface carries the handshake (`NCCL_SOCKET_IFNAME`).
+    pub interfaces: InterfaceFilter,
+    /// Which address family carries the handshake (`NCCL_SOCKET_FAMILY`).
+    pub family: Option<Family>,
+    /// How long each step of a handshake may take (`IBNET_CONNECT_TIMEOUT`).
+    pub connect_timeout: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            disabled: false,
+            library: None,
+            hca: HcaFilter::default(),
+            gid_index: None,
+            timeout: 20,
+            retry_count: 7,
+            pkey_index: 0,
+            service_level: 0,
+            traffic_class: None,
+            interfaces: InterfaceFilter::default(),
+            family: None,
+            connect_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A variable whose value means nothing.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{variable}={value}: expected {expected}")]
+pub struct ConfigError {
+    /// Name of the variable.
+    pub variable: &'static str,
+    /// What it was set to.
+    pub value: String,
+    /// What is allowed.
+    pub expected: String,
+}
+
+impl Config {
+    /// The defaults, changed by the process's environment.
+    ///
+    /// # Errors
+    /// The first variable whose value is not allowed.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_variables(&|name| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
+    }
+
+    /// The defaults, changed by what `variable` gives for each name.
+    ///
+    /// # Errors
+    /// The first variable whose value is not allowed.
+    pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let reader = Reader { variable };
+        let default = Self::default();
+        Ok(Self {
+            disabled: reader.number("NCCL_IB_DISABLE", 0, 1)?.unwrap_or(0) == 1,
+            library: reader.text("NCCL_IBVERBS_LIB").map(PathBuf::from),
+            hca: reader.parsed("NCCL_IB_HCA", |text| {
+                HcaFilter::parse(text).map_err(|InvalidHca(expected)| expected)
+            })?,
+            gid_index: reader
+                .number("NCCL_IB_GID_INDEX", -1, 255)?
+                .and_then(|index| u32::try_from(index).ok()),
+            timeout: reader
+                .byte("NCCL_IB_TIMEOUT", 0, 31)?
+                .unwrap_or(default.timeout),
+            retry_count: reader
+                .byte("NCCL_IB_RETRY_CNT", 0, 7)?
+                .unwrap_or(default.retry_count),
+            pkey_index: reader
+                .number("NCCL_IB_PKEY", 0, 65_535)?
+                .and_then(|index| u16::try_from(index).ok())
+                .unwrap_or(default.pkey_index),
+            service_level: reader
+                .byte("NCCL_IB_SL", -1, 15)?
+                .unwrap_or(default.service_level),
+            traffic_class: reader.byte("NCCL_IB_TC", -1, 255)?,
+            interfaces: reader
+                .text("NCCL_SOCKET_IFNAME")
+                .map(|text| InterfaceFilter::parse(&text))
+                .unwrap_or_default(),
+            family: reader.parsed("NCCL_SOCKET_FAMILY", |text| match text {
+                "AF_INET" => Ok(Some(Family::V4)),
+                "AF_INET6" => Ok(Some(Family::V6)),
+                _ => Err("AF_INET or AF_INET6".to_owned()),
+            })?,
+            connect_timeout: reader
+                .number("IBNET_CONNECT_TIMEOUT", 1, 86_400)?
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map_or(default.connect_timeout, Duration::from_secs),
+        })
+    }
+}
+
+struct Reader<'a> {
+    variable: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Reader<'_> {
+    /// The trimmed value, unless unset or empty.
+    fn text(&self, name: &str) -> Option<String> {
+        let value = (self.variable)(name)?;
+        let value = value.trim();
+        (!value.is_empty()).then(|| value.to_owned())
+    }
+
+    /// The value through `parse`, which gives what is expected as its error; the default if unset.
+    fn parsed<T: Default>(
+        &self,
+        variable: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, ConfigError> {
+        let Some(value) = self.text(variable) else {
+            return Ok(T::default());
+        };
+        parse(&value).map_err(|expected| ConfigError {
+            variable,
+            value,
+            expected,
+        })
+    }
+
+    fn number(
+        &self,
+        variable: &'static str,
+        least: i64,
+        most: i64,
+    ) -> Result<Option<i64>, ConfigError> {
+        self.parsed(variable, |text| match text.parse::<i64>() {
+            Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            _ => Err(format!("a number from {least} to {most}")),
+        })
+    }
+
+    /// A number that fits into a byte; -1, where allowed, counts as unset.
+    fn byte(
+        &self,
+        variable: &'static str,
+        least: i64,
+        most: i64,
+    ) -> Result<Option<u8>, ConfigError> {
+        Ok(self
+            .number(variable, least, most)?
+            .and_then(|number| u8::try_from(number).ok()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn config(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        Config::from_variables(&|name| {
+            variables
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn nothing_set_gives_the_defaults() {
+        let parsed = config(&[]).unwrap();
+        assert_eq!(format!("{parsed:?}"), format!("{:?}", Config::default()));
+        let empty = config(&[("NCCL_IB_TIMEOUT", ""), ("NCCL_IB_HCA", " ")]).unwrap();
+        assert_eq!(format!("{empty:?}"), format!("{:?}", Config::default()));
+    }
+
+    #[test]
+    fn values_arrive_in_their_fields() {
+        let parsed = config(&[
+            ("NCCL_IB_DISABLE", "1"),
+            ("NCCL_IB_GID_INDEX", "3"),
+            ("NCCL_IB_TIMEOUT", "22"),
+            ("NCCL_IB_RETRY_CNT", "5"),
+            ("NCCL_IB_PKEY", "65535"),
+            ("NCCL_IB_SL", "15"),
+            ("NCCL_IB_TC", "106"),
+            ("NCCL_SOCKET_FAMILY", "AF_INET6"),
+            ("NCCL_IBVERBS_LIB", "/opt/libibverbs.so.1"),
+            ("IBNET_CONNECT_TIMEOUT", "5"),
+        ])
+        .unwrap();
+        assert!(parsed.disabled);
+        assert_eq!(parsed.gid_index, Some(3));
+        assert_eq!((parsed.timeout, parsed.retry_count), (22, 5));
+        assert_eq!((parsed.pkey_index, parsed.service_level), (65_535, 15));
+        assert_eq!(parsed.traffic_class, Some(106));
+        assert_eq!(parsed.family, Some(Family::V6));
+        assert_eq!(parsed.library, Some(PathBuf::from("/opt/libibverbs.so.1")));
+        assert_eq!(parsed.connect_timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn minus_one_means_unset_where_nccl_says_so() {
+        let parsed = config(&[
+            ("NCCL_IB_GID_INDEX", "-1"),
+            ("NCCL_IB_SL", "-1"),
+            ("NCCL_IB_TC", "-1"),
+        ])
+        .unwrap();
+        assert_eq!((parsed.gid_index, parsed.service_level), (None, 0));
+        assert_eq!(parsed.traffic_class, None);
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        // Pitfall 21: nothing is truncated into its field.
+        for (variable, value, expected) in [
+            ("NCCL_IB_TIMEOUT", "32", "0 to 31"),
+            ("NCCL_IB_RETRY_CNT", "8", "0 to 7"),
+            ("NCCL_IB_SL", "16", "-1 to 15"),
+            ("NCCL_IB_TC", "256", "-1 to 255"),
+            ("NCCL_IB_PKEY", "-1", "0 to 65535"),
+            ("NCCL_IB_GID_INDEX", "256", "-1 to 255"),
+            ("NCCL_IB_DISABLE", "yes", "0 to 1"),
+            ("NCCL_SOCKET_FAMILY", "inet", "AF_INET or AF_INET6"),
+            ("IBNET_CONNECT_TIMEOUT", "0", "1 to 86400"),
+            ("NCCL_IB_HCA", "mlx5_0:999", "port"),
+        ] {
+            let text = config(&[(variable, value)]).unwrap_err().to_string();
+            assert!(
+                text.contains(variable) && text.contains(value) && text.contains(expected),
+                "{text}"
+            );
+        }
+    }
+}

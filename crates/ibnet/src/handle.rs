@@ -1,0 +1,162 @@
+//! The handle that a listener gives away and a peer connects with.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use crate::error::Error;
+
+/// Where a listener can be reached, and the cookie that proves that somebody was told.
+///
+/// A plain value of 64 bytes, position independent, that travels to the peer by whatever means the
+/// application has (NCCL: its bootstrap network). Layout, all numbers big-endian:
+///
+/// | bytes | what |
+/// |---|---|
+/// | 0..4 | magic `IBNT` |
+/// | 4 | version, 1 |
+/// | 5 | address family, 4 or 6 |
+/// | 6..8 | TCP port |
+/// | 8..24 | address (an IPv4 address in the first four bytes) |
+/// | 24..28 | IPv6 scope id |
+/// | 28..44 | cookie |
+/// | 44..64 | zero |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    address: SocketAddr,
+    cookie: Cookie,
+}
+
+/// The secret of one listener: 128 random bits. Knowing it is what admits a peer.
+pub(crate) type Cookie = [u8; 16];
+
+const MAGIC: [u8; 4] = *b"IBNT";
+const VERSION: u8 = 1;
+const USED: usize = 44;
+
+impl Handle {
+    /// Bytes of a handle on its way to the peer. NCCL allows 64 up to version 4 of its interface,
+    /// 128 later (`NCCL_NET_HANDLE_MAXSIZE`).
+    pub const SIZE: usize = 64;
+
+    pub(crate) fn new(address: SocketAddr, cookie: Cookie) -> Self {
+        Self { address, cookie }
+    }
+
+    /// Where the listener waits.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn cookie(&self) -> &Cookie {
+        &self.cookie
+    }
+
+    /// The handle as bytes.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[6..8].copy_from_slice(&self.address.port().to_be_bytes());
+        match self.address {
+            SocketAddr::V4(v4) => {
+                bytes[5] = 4;
+                bytes[8..12].copy_from_slice(&v4.ip().octets());
+            }
+            SocketAddr::V6(v6) => {
+                bytes[5] = 6;
+                bytes[8..24].copy_from_slice(&v6.ip().octets());
+                bytes[24..28].copy_from_slice(&v6.scope_id().to_be_bytes());
+            }
+        }
+        bytes[28..44].copy_from_slice(&self.cookie);
+        bytes
+    }
+
+    /// Reads a handle from the first [`SIZE`](Self::SIZE) of `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] unless every field is what [`to_bytes`](Self::to_bytes) could write.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let bytes: &[u8; Self::SIZE] = bytes
+            .first_chunk()
+            .ok_or(Error::BadHandle("shorter than 64 bytes"))?;
+        if bytes[..4] != MAGIC {
+            return Err(Error::BadHandle("it does not begin with the magic number"));
+        }
+        if bytes[4] != VERSION {
+            return Err(Error::BadHandle(
+                "another version; both ends need the same release",
+            ));
+        }
+        let field = |range: std::ops::Range<usize>| &bytes[range];
+        let port = u16::from_be_bytes([bytes[6], bytes[7]]);
+        if port == 0 {
+            return Err(Error::BadHandle("port 0"));
+        }
+        let mut v6 = [0; 16];
+        v6.copy_from_slice(field(8..24));
+        let scope = u32::from_be_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
+        let address = match bytes[5] {
+            4 if v6[4..].iter().all(|byte| *byte == 0) && scope == 0 => {
+                let v4 = Ipv4Addr::new(v6[0], v6[1], v6[2], v6[3]);
+                SocketAddr::new(IpAddr::V4(v4), port)
+            }
+            6 => SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(v6), port, 0, scope)),
+            _ => return Err(Error::BadHandle("unknown address family")),
+        };
+        if address.ip().is_unspecified() || address.ip().is_multicast() {
+            return Err(Error::BadHandle("an address that nobody can be reached at"));
+        }
+        if bytes[USED..].iter().any(|byte| *byte != 0) {
+            return Err(Error::BadHandle("rubbish after the last field"));
+        }
+        let mut cookie = Cookie::default();
+        cookie.copy_from_slice(field(28..44));
+        Ok(Self { address, cookie })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn handle(address: &str) -> Handle {
+        Handle::new(address.parse().unwrap(), *b"0123456789abcdef")
+    }
+
+    #[test]
+    fn handles_survive_the_journey() {
+        for address in [
+            "10.1.2.3:4567",
+            "[2001:db8::1]:65535",
+            "[fe80::1%7]:1",
+            "127.0.0.1:80",
+        ] {
+            let original = handle(address);
+            assert_eq!(Handle::from_bytes(&original.to_bytes()).unwrap(), original);
+            // A larger buffer, as NCCL's of 128 bytes, is fine.
+            let mut wide = [0xaa; 128];
+            wide[..Handle::SIZE].copy_from_slice(&original.to_bytes());
+            assert_eq!(Handle::from_bytes(&wide).unwrap(), original);
+        }
+    }
+
+    #[test]
+    fn rubbish_is_refused() {
+        // Pitfall 50: no content of a handle may lead to anything but an error.
+        assert!(Handle::from_bytes(&[0xff; 128]).is_err());
+        assert!(Handle::from_bytes(&[0; 64]).is_err());
+        assert!(Handle::from_bytes(&handle("1.2.3.4:5").to_bytes()[..63]).is_err());
+        let good = handle("10.1.2.3:4567").to_bytes();
+        for position in (0..28).chain(USED..Handle::SIZE) {
+            let mut bad = good;
+            bad[position] ^= 0xff;
+            let accepted = Handle::from_bytes(&bad);
+            let is_value = matches!(position, 6..12);
+            assert_eq!(accepted.is_ok(), is_value, "byte {position} changed");
+        }
+        assert!(Handle::from_bytes(&handle("0.0.0.0:5").to_bytes()).is_err());
+        assert!(Handle::from_bytes(&handle("1.2.3.4:0").to_bytes()).is_err());
+        assert!(Handle::from_bytes(&handle("224.0.0.1:9").to_bytes()).is_err());
+    }
+}

@@ -1,0 +1,306 @@
+//! The two machines against each other, and each against a hostile peer.
+#![allow(clippy::unwrap_used)]
+
+use std::time::{Duration, Instant};
+
+use super::acceptor::{self, Acceptor};
+use super::connector::{self, Connector, Failure};
+use super::frame::{Decoder, MAX_MESSAGE, encode};
+use super::message::*;
+use super::plan::decide;
+use crate::ring;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const COOKIE: [u8; 16] = *b"a secret cookie!";
+
+fn offer(name: &str) -> DeviceOffer {
+    DeviceOffer {
+        name: name.to_owned(),
+        port: 1,
+        link: Link::Ethernet,
+        lid: 0,
+        gid: [7; 16],
+        gid_index: 1,
+        mtu: 4096,
+        max_message: 1 << 23,
+    }
+}
+
+fn party(name: &str) -> Party {
+    Party {
+        host: "host".to_owned(),
+        process: 17,
+        devices: vec![offer(name)],
+    }
+}
+
+fn plan() -> Plan {
+    Plan {
+        party: party("b0"),
+        paths: vec![PathPlan {
+            connector_device: 0,
+            listener_device: 0,
+            mtu: 1024,
+            queue_pair: QueuePairEnd { number: 42, psn: 5 },
+        }],
+        entry_bytes: ring::entry_bytes(1) as u8,
+        first_entry: 256,
+        size_table: RemoteArea {
+            address: 0x10000,
+            rkeys: vec![9],
+        },
+    }
+}
+
+fn endpoint() -> Endpoint {
+    Endpoint {
+        queue_pairs: vec![QueuePairEnd { number: 43, psn: 6 }],
+        ring: RemoteArea {
+            address: 0x20000,
+            rkeys: vec![10],
+        },
+    }
+}
+
+fn bytes_of(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(message, &mut bytes);
+    bytes
+}
+
+/// Runs a whole handshake, handing over `chunk` bytes at a time.
+fn handshake(chunk: usize) {
+    let now = Instant::now();
+    let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
+    let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
+    let (mut connected, mut accepted) = (false, false);
+    let (mut to_acceptor, mut to_connector) = (Vec::new(), Vec::new());
+    for _ in 0..10_000 {
+        to_acceptor.extend(connector.take_output());
+        to_connector.extend(acceptor.take_output());
+        let take = |bytes: &mut Vec<u8>| bytes.drain(..chunk.min(bytes.len())).collect::<Vec<_>>();
+        acceptor.handle_bytes(&take(&mut to_acceptor));
+        connector.handle_bytes(&take(&mut to_connector));
+        match connector.step(now).unwrap() {
+            connector::Step::Build(received) => {
+                assert_eq!(*received, plan());
+                connector.built(endpoint(), now);
+            }
+            connector::Step::Done => connected = true,
+            connector::Step::Wait => {}
+        }
+        match acceptor.step(now).unwrap() {
+            acceptor::Step::Plan(client) => {
+                assert_eq!(*client, party("a0"));
+                acceptor.planned(plan(), 1, now);
+            }
+            acceptor::Step::Join(received) => {
+                assert_eq!(*received, endpoint());
+                acceptor.joined();
+            }
+            acceptor::Step::Done => accepted = true,
+            acceptor::Step::Wait => {}
+        }
+        if connected && accepted {
+            return;
+        }
+    }
+    panic!("no connection with {chunk} bytes at a time");
+}
+
+#[test]
+fn a_handshake_completes_whatever_the_chunks() {
+    for chunk in [1, 2, 3, 7, 64, 100_000] {
+        handshake(chunk);
+    }
+}
+
+#[test]
+fn a_wrong_cookie_is_refused_and_told_nothing() {
+    let now = Instant::now();
+    let mut stranger = Connector::new([0; 16], party("a0"), now, LIMIT);
+    let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
+    acceptor.handle_bytes(&stranger.take_output());
+    assert!(matches!(acceptor.step(now), Err(Failure::Invalid(_))));
+    assert!(!acceptor.is_known());
+    assert!(acceptor.take_output().is_empty());
+}
+
+#[test]
+fn another_version_is_named() {
+    let now = Instant::now();
+    let mut bytes = Connector::new(COOKIE, party("a0"), now, LIMIT).take_output();
+    bytes[5] += 1;
+    let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
+    acceptor.handle_bytes(&bytes);
+    let Err(Failure::Invalid(Invalid(what))) = acceptor.step(now) else {
+        panic!("accepted")
+    };
+    assert!(what.contains("version"), "{what}");
+}
+
+#[test]
+fn a_refusal_arrives_with_its_reason() {
+    let now = Instant::now();
+    let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
+    connector.handle_bytes(&bytes_of(&Message::refusal(&"no\x07 device")));
+    assert_eq!(
+        connector.step(now),
+        Err(Failure::Refused("no device".to_owned()))
+    );
+}
+
+#[test]
+fn every_field_out_of_range_is_refused() {
+    // Pitfall 38: no number from the peer is used before it is bounded.
+    type Spoil = fn(&mut Plan);
+    let spoilers: &[(&str, Spoil)] = &[
+        ("no device", |plan| plan.party.devices.clear()),
+        ("nine devices", |plan| {
+            plan.party.devices = vec![offer("x"); 9]
+        }),
+        ("long host name", |plan| plan.party.host = "h".repeat(65)),
+        ("empty device name", |plan| {
+            plan.party.devices[0].name.clear()
+        }),
+        ("port 0", |plan| plan.party.devices[0].port = 0),
+        ("odd MTU", |plan| plan.party.devices[0].mtu = 1500),
+        ("tiny messages", |plan| {
+            plan.party.devices[0].max_message = 1
+        }),
+        ("no GID", |plan| plan.party.devices[0].gid = [0; 16]),
+        ("no path", |plan| plan.paths.clear()),
+        ("129 paths", |plan| {
+            plan.paths = vec![plan.paths[0].clone(); 129]
+        }),
+        ("foreign listener device", |plan| {
+            plan.paths[0].listener_device = 1
+        }),
+        ("foreign connector device", |plan| {
+            plan.paths[0].connector_device = 1
+        }),
+        ("impossible connector device", |plan| {
+            plan.paths[0].connector_device = 8
+        }),
+        ("odd path MTU", |plan| plan.paths[0].mtu = 0),
+        ("queue pair 0", |plan| plan.paths[0].queue_pair.number = 0),
+        ("25-bit queue pair", |plan| {
+            plan.paths[0].queue_pair.number = 1 << 24
+        }),
+        ("25-bit PSN", |plan| plan.paths[0].queue_pair.psn = 1 << 24),
+        ("odd entry size", |plan| plan.entry_bytes = 48),
+        ("null table", |plan| plan.size_table.address = 0),
+        ("unaligned table", |plan| plan.size_table.address = 0x10001),
+        ("table at the end of memory", |plan| {
+            plan.size_table.address = !63
+        }),
+        ("no rkey", |plan| plan.size_table.rkeys.clear()),
+        ("two rkeys", |plan| plan.size_table.rkeys = vec![1, 2]),
+    ];
+    let now = Instant::now();
+    for (what, spoil) in spoilers {
+        let mut spoiled = plan();
+        spoil(&mut spoiled);
+        let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
+        connector.handle_bytes(&bytes_of(&Message::Plan(spoiled)));
+        assert!(connector.step(now).is_err(), "{what} was accepted");
+    }
+}
+
+#[test]
+fn an_endpoint_must_fit_the_plan() {
+    type Spoil = fn(&mut Endpoint);
+    let spoilers: &[(&str, Spoil)] = &[
+        ("no queue pair", |endpoint| endpoint.queue_pairs.clear()),
+        ("two queue pairs", |endpoint| {
+            endpoint.queue_pairs = vec![endpoint.queue_pairs[0]; 2];
+        }),
+        ("no rkey", |endpoint| endpoint.ring.rkeys.clear()),
+        ("two rkeys", |endpoint| endpoint.ring.rkeys = vec![1, 2]),
+        ("null ring", |endpoint| endpoint.ring.address = 0),
+    ];
+    let now = Instant::now();
+    for (what, spoil) in spoilers {
+        let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
+        let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
+        acceptor.handle_bytes(&connector.take_output());
+        assert!(matches!(acceptor.step(now), Ok(acceptor::Step::Plan(_))));
+        acceptor.planned(plan(), 1, now);
+        let mut spoiled = endpoint();
+        spoil(&mut spoiled);
+        acceptor.handle_bytes(&bytes_of(&Message::Endpoint(spoiled)));
+        assert!(acceptor.step(now).is_err(), "{what} was accepted");
+    }
+}
+
+#[test]
+fn messages_out_of_turn_are_refused() {
+    let now = Instant::now();
+    for message in [
+        Message::Ready,
+        Message::Endpoint(endpoint()),
+        Message::Plan(plan()),
+    ] {
+        let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
+        acceptor.handle_bytes(&bytes_of(&message));
+        assert!(acceptor.step(now).is_err());
+    }
+    for message in [Message::Ready, Message::Endpoint(endpoint())] {
+        let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
+        connector.handle_bytes(&bytes_of(&message));
+        assert!(connector.step(now).is_err());
+    }
+}
+
+#[test]
+fn lengths_are_bounded_before_anything_is_stored() {
+    for length in [0, MAX_MESSAGE as u32 + 1, u32::MAX] {
+        let mut decoder = Decoder::default();
+        decoder.push(&length.to_be_bytes());
+        decoder.push(&PROTOCOL.to_be_bytes());
+        assert!(decoder.next().is_err(), "{length}");
+    }
+}
+
+#[test]
+fn random_bytes_never_panic_and_never_connect() {
+    let now = Instant::now();
+    let mut random = 12_345_u32;
+    let good = bytes_of(&Message::Plan(plan()));
+    for round in 0..20_000 {
+        let mut bytes = good.clone();
+        for _ in 0..=round % 4 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let position = random as usize / 7 % bytes.len();
+            bytes[position] = (random >> 24) as u8;
+        }
+        let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
+        connector.handle_bytes(&bytes);
+        if let Ok(connector::Step::Build(received)) = connector.step(now) {
+            Message::Plan(*received).check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn deadlines_move_with_every_step() {
+    let start = Instant::now();
+    let mut acceptor = Acceptor::new(COOKIE, start, LIMIT);
+    assert_eq!(acceptor.deadline(), start + LIMIT);
+    let later = start + Duration::from_secs(10);
+    let mut connector = Connector::new(COOKIE, party("a0"), start, LIMIT);
+    acceptor.handle_bytes(&connector.take_output());
+    acceptor.step(later).unwrap();
+    assert_eq!(acceptor.deadline(), later + LIMIT);
+}
+
+#[test]
+fn the_plan_takes_the_smaller_mtu_and_refuses_mixed_links() {
+    let (mut one, other) = (party("a"), party("b"));
+    one.devices[0].mtu = 1024;
+    // Pitfall 40: both directions give the minimum.
+    assert_eq!(decide(&one, &other).unwrap()[0].mtu, 1024);
+    assert_eq!(decide(&other, &one).unwrap()[0].mtu, 1024);
+    one.devices[0].link = Link::InfiniBand;
+    assert!(decide(&one, &other).is_err());
+}

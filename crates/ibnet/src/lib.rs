@@ -1,0 +1,102 @@
+//! The InfiniBand and RoCE transport of NCCL and RCCL, in Rust.
+//!
+//! A [`Transport`] opens the RDMA devices of a process. One end [listens](Transport::listen) and
+//! gives its [`Handle`] to the other by whatever means the application has; the other
+//! [connects](Transport::connect) and can then send to it.
+//!
+//! ```no_run
+//! use ibnet::{Config, ConnectOptions, Transport};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let transport = Transport::open(Config::from_env()?)?;
+//! let mut listener = transport.listen(0)?;
+//! let handle = listener.handle(); // 64 bytes, to be carried to the sender
+//!
+//! let sender = std::thread::spawn({
+//!     let transport = transport.clone();
+//!     move || {
+//!         let mut sending = transport.connect(0, &handle, ConnectOptions::default())?.wait()?;
+//!         let mut buffer = sending.registrar().buffer(5)?;
+//!         buffer.copy_from_slice(b"hello");
+//!         let ticket = sending.send(buffer, 7)?;
+//!         sending.wait(ticket)?;
+//!         sending.close()
+//!     }
+//! });
+//!
+//! let mut receiving = listener.accept()?;
+//! let buffer = receiving.registrar().buffer(4096)?;
+//! let ticket = receiving.recv(buffer, 7)?;
+//! let message = receiving.wait(ticket)?;
+//! assert_eq!(&message[..], b"hello");
+//! receiving.close()?;
+//! sender.join().expect("the sender does not panic")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Two layers
+//! The *safe* layer above moves a [`Buffer`] into each request and hands it back when the request
+//! is done. The *raw* layer ([`SendConnection::isend`], [`RecvConnection::irecv`] and their `test`)
+//! takes pointers and is what the NCCL plugin uses; its functions never wait.
+//!
+//! # What a connection is
+//! One direction, from the end that connected to the end that listened. The receiver announces
+//! buffers, the sender writes into them, in the order announced; a receive can group up to
+//! [`MAX_GROUP`] buffers, told apart by tags. The protocol is described in the module sources:
+//! `handshake`, `ring`, `immediate`.
+//!
+//! # Threads
+//! Connections are `Send`: their data path belongs to one thread at a time. A [`Registrar`] can be
+//! used from other threads meanwhile. Each transport has one thread for the events of its devices
+//! and control channels, which is joined when the last user of the transport is gone.
+//!
+//! # When something fails
+//! A failed connection keeps its [`Error`], and every later call returns it. A peer that closes,
+//! dies or becomes unreachable ends all outstanding requests with an error that names both ends.
+
+mod channel;
+mod config;
+mod connecting;
+mod connection;
+mod device;
+mod error;
+mod handle;
+mod handshake;
+mod hca;
+mod immediate;
+mod interface;
+mod listener;
+mod memory;
+mod monitor;
+mod owned;
+mod path;
+mod receiver;
+mod region;
+mod requests;
+mod ring;
+mod sender;
+mod stripe;
+mod transport;
+mod work_id;
+
+pub use config::{Config, ConfigError};
+pub use connecting::Connecting;
+pub use device::DeviceInfo;
+pub use error::{Error, ErrorKind};
+pub use handle::Handle;
+pub use hca::{HcaFilter, InvalidHca};
+pub use interface::{Family, InterfaceFilter};
+pub use listener::Listener;
+pub use owned::{Buffer, RecvTicket, SendTicket, Unposted};
+pub use receiver::{Received, RecvBuffer, RecvConnection};
+pub use region::{Region, Registrar};
+pub use requests::RequestId;
+pub use ring::MAX_GROUP;
+pub use sender::SendConnection;
+pub use transport::{ConnectOptions, Transport};
+
+/// The example of the README is compiled as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,146 @@
+//! Page-aligned memory, and the small registered areas that the NIC and the CPU share.
+//!
+//! An [`Area`] is written either by this CPU or by the NIC, never by both; no Rust reference to its
+//! bytes is ever formed. It is read and written through atomics and volatile accesses only.
+
+use std::ffi::c_void;
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+use verbs::{Access, MemoryRegion, ProtectionDomain};
+
+use crate::error::Error;
+
+/// Anonymous, zeroed, page-aligned memory of this process.
+pub(crate) struct Mapping {
+    start: NonNull<c_void>,
+    length: NonZeroUsize,
+}
+
+// SAFETY: the mapping belongs to this value alone, and the memory is the same from every thread.
+unsafe impl Send for Mapping {}
+// SAFETY: a shared `Mapping` only gives its address and length; what is done with the address is
+// the business of its unsafe users.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// At least `length` bytes, and at least one.
+    pub(crate) fn new(length: usize) -> Result<Self, Error> {
+        let length = NonZeroUsize::new(length).unwrap_or(NonZeroUsize::MIN);
+        // SAFETY: an anonymous mapping at an address of the kernel's choice disturbs nothing.
+        let start = unsafe {
+            mmap_anonymous(
+                None,
+                length,
+                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+                MapFlags::MAP_PRIVATE,
+            )
+        }
+        .map_err(|errno| Error::system("reserving memory", errno))?;
+        Ok(Self { start, length })
+    }
+
+    /// Keeps the memory out of forked children, whose copy-on-write would otherwise part the CPU's
+    /// pages from the NIC's.
+    fn exclude_from_fork(&self) -> Result<(), Error> {
+        // SAFETY: the range is this mapping's; the advice changes nothing in this process.
+        unsafe { madvise(self.start, self.length.get(), MmapAdvise::MADV_DONTFORK) }
+            .map_err(|errno| Error::system("keeping memory out of forked processes", errno))
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr().cast()
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length.get()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new` and nobody can hold a reference into it: areas form
+        // none, and owned buffers lend theirs for no longer than they live.
+        if let Err(errno) = unsafe { munmap(self.start, self.length.get()) } {
+            tracing::warn!(%errno, "cannot unmap memory; it stays reserved");
+        }
+    }
+}
+
+/// A small piece of registered memory that is part of the protocol.
+pub(crate) struct Area {
+    // Deregistered before it is unmapped.
+    region: MemoryRegion,
+    mapping: Mapping,
+}
+
+impl Area {
+    /// `length` zeroed bytes, registered with `access`.
+    pub(crate) fn new(pd: &ProtectionDomain, length: usize, access: Access) -> Result<Self, Error> {
+        let mapping = Mapping::new(length)?;
+        mapping.exclude_from_fork()?;
+        // SAFETY: the mapping stays until this value is dropped, which deregisters first.
+        let region = unsafe { pd.register(mapping.as_ptr(), length, access) }?;
+        Ok(Self { region, mapping })
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.mapping.as_ptr() as u64
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        self.region.lkey()
+    }
+
+    pub(crate) fn rkey(&self) -> u32 {
+        self.region.rkey()
+    }
+
+    /// Reads the word at `offset`, and orders everything read later after it.
+    pub(crate) fn load_acquire(&self, offset: usize) -> u64 {
+        // SAFETY: `word` checks that the word lies aligned in the mapping, which is live. An atomic
+        // may be read while the NIC writes.
+        unsafe { AtomicU64::from_ptr(self.word(offset)) }.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn read_u64(&self, offset: usize) -> u64 {
+        // SAFETY: as in `load_acquire`; volatile, because the NIC may have written since.
+        unsafe { self.word::<u64>(offset).read_volatile() }
+    }
+
+    pub(crate) fn read_u32(&self, offset: usize) -> u32 {
+        // SAFETY: as in `read_u64`.
+        unsafe { self.word::<u32>(offset).read_volatile() }
+    }
+
+    pub(crate) fn write_u64(&self, offset: usize, value: u64) {
+        // SAFETY: as in `read_u64`; only the owner of a locally written area writes.
+        unsafe { self.word::<u64>(offset).write_volatile(value) }
+    }
+
+    pub(crate) fn write_u32(&self, offset: usize, value: u32) {
+        // SAFETY: as in `write_u64`.
+        unsafe { self.word::<u32>(offset).write_volatile(value) }
+    }
+
+    fn word<T>(&self, offset: usize) -> *mut T {
+        let size = size_of::<T>();
+        assert!(
+            offset.is_multiple_of(size) && offset + size <= self.mapping.length(),
+            "offset {offset} is no place for a word of {size} bytes"
+        );
+        // SAFETY: checked above to stay inside the mapping.
+        unsafe { self.mapping.as_ptr().add(offset).cast() }
+    }
+}
+
+/// Bytes of a page of this system.
+pub(crate) fn page_size() -> usize {
+    match nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE) {
+        Ok(Some(size)) => usize::try_from(size).unwrap_or(4096),
+        // POSIX requires the value to be there.
+        _ => 4096,
+    }
+}

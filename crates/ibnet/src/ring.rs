@@ -1,0 +1,203 @@
+//! The announcement ring: how the receiver tells the sender what it may write, and where.
+//!
+//! The ring lies in the *sender's* memory and is written only by the receiver, through RDMA. An
+//! entry announces one buffer; a grouped receive of n buffers is n entries in a row. Entries have
+//! ids that count up; entry `id` lies in slot `id mod 256`, so 256 can be outstanding.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | address of the buffer, 8 bytes |
+//! | 8 | capacity in bytes, 4 bytes |
+//! | 12 | tag, 4 bytes |
+//! | 16 | entries in the group, 1 byte |
+//! | 17 | position of this entry in the group, 1 byte |
+//! | 20 | one rkey for each device of the receiver, 4 bytes each |
+//! | last 8 | the ready word: the entry's id |
+//!
+//! An entry has 32 bytes if the receiver has one device and 64 otherwise, and is aligned to its
+//! size: it lies in one cache line, and the ready word, its last, guards only what is in that line.
+//! Nothing is ever cleared: an entry is recognised as new by its id.
+//!
+//! Both ends are on machines of one byte order in practice (every RDMA host that NCCL runs on is
+//! little-endian), and the layout says so: all numbers are little-endian.
+
+use verbs::Access;
+
+use crate::error::Error;
+use crate::memory::Area;
+
+/// Entries in the ring.
+pub(crate) const ENTRIES: u64 = 256;
+
+/// Alignment of every area that the peer writes, in bytes.
+pub(crate) const AREA_ALIGNMENT: usize = 64;
+
+/// Bytes of the largest ring.
+pub(crate) const LARGEST_RING_BYTES: usize = ENTRIES as usize * 64;
+
+/// Bytes of the table into which the sender writes sizes: 4 for each slot.
+pub(crate) const SIZE_TABLE_BYTES: usize = ENTRIES as usize * 4;
+
+/// The most buffers in one grouped receive (`maxRecvs` of NCCL's IB transport).
+pub const MAX_GROUP: usize = 8;
+
+const ADDRESS: usize = 0;
+const CAPACITY: usize = 8;
+const TAG: usize = 12;
+const GROUP: usize = 16;
+const RKEYS: usize = 20;
+
+/// Bytes of an entry for a receiver with `devices` devices.
+pub(crate) fn entry_bytes(devices: usize) -> usize {
+    if devices <= 1 { 32 } else { 64 }
+}
+
+/// The slot of entry `id`.
+pub(crate) fn slot(id: u64) -> usize {
+    (id % ENTRIES) as usize
+}
+
+/// One announced buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Announcement {
+    pub(crate) address: u64,
+    pub(crate) capacity: u32,
+    pub(crate) tag: u32,
+    /// Entries in the group: 1..=[`MAX_GROUP`].
+    pub(crate) group: u8,
+    /// Position in the group.
+    pub(crate) position: u8,
+    /// Of the receiver's first device.
+    pub(crate) rkey: u32,
+}
+
+/// The ring as the sender sees it: memory that the receiver writes.
+pub(crate) struct Announced {
+    area: Area,
+    entry_bytes: usize,
+}
+
+impl Announced {
+    /// A ring in which nothing from `first_entry` on is announced yet.
+    pub(crate) fn new(
+        pd: &verbs::ProtectionDomain,
+        entry_bytes: usize,
+        first_entry: u64,
+    ) -> Result<Self, Error> {
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let area = Area::new(pd, ENTRIES as usize * entry_bytes, access)?;
+        // The peer does not know the address yet, so this is the one time that we write.
+        for ahead in 0..ENTRIES {
+            let id = first_entry.wrapping_add(ahead);
+            area.write_u64(
+                ready_offset(slot(id), entry_bytes),
+                id.wrapping_sub(ENTRIES),
+            );
+        }
+        Ok(Self { area, entry_bytes })
+    }
+
+    pub(crate) fn area(&self) -> &Area {
+        &self.area
+    }
+
+    /// Whether entry `id` has been announced.
+    pub(crate) fn is_ready(&self, id: u64) -> bool {
+        self.area
+            .load_acquire(ready_offset(slot(id), self.entry_bytes))
+            == id
+    }
+
+    /// Entry `id`, if it has been announced.
+    pub(crate) fn read(&self, id: u64) -> Option<Announcement> {
+        if !self.is_ready(id) {
+            return None;
+        }
+        Some(read_entry(&self.area, slot(id) * self.entry_bytes))
+    }
+}
+
+/// The receiver's copy of the ring, from which the NIC sends the entries.
+pub(crate) struct Staging {
+    area: Area,
+    entry_bytes: usize,
+}
+
+impl Staging {
+    pub(crate) fn new(pd: &verbs::ProtectionDomain, entry_bytes: usize) -> Result<Self, Error> {
+        let area = Area::new(pd, ENTRIES as usize * entry_bytes, Access::empty())?;
+        Ok(Self { area, entry_bytes })
+    }
+
+    /// Prepares entry `id`.
+    pub(crate) fn write(&self, id: u64, entry: &Announcement) {
+        let start = slot(id) * self.entry_bytes;
+        let area = &self.area;
+        area.write_u64(start + ADDRESS, entry.address);
+        area.write_u32(start + CAPACITY, entry.capacity);
+        area.write_u32(start + TAG, entry.tag);
+        area.write_u32(
+            start + GROUP,
+            u32::from(entry.group) | u32::from(entry.position) << 8,
+        );
+        area.write_u32(start + RKEYS, entry.rkey);
+        area.write_u64(ready_offset(slot(id), self.entry_bytes), id);
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        self.area.lkey()
+    }
+
+    /// Where the entries of slot `slot` on lie in this copy.
+    pub(crate) fn address_of(&self, slot: usize) -> u64 {
+        self.area.address() + (slot * self.entry_bytes) as u64
+    }
+
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.entry_bytes
+    }
+}
+
+fn ready_offset(slot: usize, entry_bytes: usize) -> usize {
+    slot * entry_bytes + entry_bytes - 8
+}
+
+fn read_entry(area: &Area, start: usize) -> Announcement {
+    let group = area.read_u32(start + GROUP);
+    Announcement {
+        address: area.read_u64(start + ADDRESS),
+        capacity: area.read_u32(start + CAPACITY),
+        tag: area.read_u32(start + TAG),
+        group: group as u8,
+        position: (group >> 8) as u8,
+        rkey: area.read_u32(start + RKEYS),
+    }
+}
+
+#[cfg(target_endian = "big")]
+compile_error!("the announcement ring is laid out for little-endian machines");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_lie_in_one_cache_line_with_the_ready_word_last() {
+        for devices in 1..=8 {
+            let bytes = entry_bytes(devices);
+            assert_eq!(64 % bytes, 0);
+            assert!(
+                RKEYS + 4 * devices <= bytes - 8,
+                "{devices} rkeys fit before the ready word"
+            );
+            assert!(ENTRIES as usize * bytes <= LARGEST_RING_BYTES);
+        }
+    }
+
+    #[test]
+    fn slots_repeat_every_lap_also_around_the_end_of_numbers() {
+        assert_eq!(slot(0), slot(ENTRIES));
+        assert_eq!(slot(u64::MAX), 255);
+        assert_eq!(slot(u64::MAX.wrapping_add(1)), 0);
+    }
+}

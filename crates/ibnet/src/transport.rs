@@ -1,0 +1,174 @@
+//! The transport: the opened devices of a process and its events thread.
+
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::connecting::Connecting;
+use crate::device::{Device, DeviceInfo, discover};
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::handshake::message::Party;
+use crate::listener::Listener;
+use crate::monitor::Monitor;
+
+/// The devices of this process, opened and ready for connections.
+///
+/// Clones share them. Listeners and connections keep them open; when the last of all these is
+/// gone, the events thread is joined and the devices are closed.
+#[derive(Clone)]
+pub struct Transport {
+    inner: Arc<Inner>,
+    infos: Arc<[DeviceInfo]>,
+}
+
+/// What connections share. The order of the fields is the order of teardown.
+pub(crate) struct Inner {
+    pub(crate) monitor: Monitor,
+    pub(crate) devices: Vec<Arc<Device>>,
+    pub(crate) config: Config,
+}
+
+/// What a connecting end may ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// Traffic class of the packets, unless `NCCL_IB_TC` says otherwise.
+    pub traffic_class: Option<u8>,
+}
+
+impl Transport {
+    /// Loads libibverbs and opens the devices that `config` admits.
+    ///
+    /// # Errors
+    /// [`Error::Disabled`], [`Error::LibraryMissing`] or [`Error::NoDevices`], each with its
+    /// reason; or what the system said.
+    pub fn open(config: Config) -> Result<Self, Error> {
+        if config.disabled {
+            return Err(Error::Disabled);
+        }
+        let library = match &config.library {
+            Some(path) => verbs::Library::load_from(path),
+            None => verbs::Library::load(),
+        };
+        Self::with_library(library.map_err(Error::LibraryMissing)?, config)
+    }
+
+    /// Opens the devices of `library` that `config` admits.
+    ///
+    /// # Errors
+    /// [`Error::Disabled`] or [`Error::NoDevices`] with its reason; or what the system said.
+    pub fn with_library(library: verbs::Library, config: Config) -> Result<Self, Error> {
+        if config.disabled {
+            return Err(Error::Disabled);
+        }
+        // Before anything is registered, or it has no effect (pitfall 67).
+        if let Err(error) = library.init_fork() {
+            tracing::warn!(%error, "forked children may disturb registered memory");
+        }
+        let monitor = Monitor::start()?;
+        let devices = discover(&library, &config, &monitor)?;
+        for device in &devices {
+            let info = &device.info;
+            tracing::info!(
+                "{}: {}, {} Mb/s, MTU {}, messages to {} bytes, firmware {}, PCI {}",
+                device.label(),
+                link_name(info.link_layer),
+                info.speed_mbps,
+                info.mtu,
+                info.max_message,
+                info.firmware,
+                info.pci_path
+                    .as_ref()
+                    .map_or_else(|| "none".into(), |path| path.to_string_lossy()),
+            );
+        }
+        warn_of_memlock();
+        let infos = devices.iter().map(|device| device.info.clone()).collect();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                monitor,
+                devices,
+                config,
+            }),
+            infos,
+        })
+    }
+
+    /// The device ports, in the order in which the other functions count them.
+    pub fn devices(&self) -> &[DeviceInfo] {
+        &self.infos
+    }
+
+    /// Waits for peers that will send to device `device`.
+    ///
+    /// # Errors
+    /// No such device, or no socket to listen on.
+    pub fn listen(&self, device: usize) -> Result<Listener, Error> {
+        Listener::new(Arc::clone(&self.inner), self.inner.device(device)?)
+    }
+
+    /// Begins to connect device `device` to the listener that gave out `handle`.
+    ///
+    /// # Errors
+    /// No such device, or no socket to connect with.
+    pub fn connect(
+        &self,
+        device: usize,
+        handle: &Handle,
+        options: ConnectOptions,
+    ) -> Result<Connecting, Error> {
+        Connecting::new(
+            Arc::clone(&self.inner),
+            self.inner.device(device)?,
+            handle,
+            options,
+        )
+    }
+}
+
+impl Inner {
+    fn device(&self, index: usize) -> Result<Arc<Device>, Error> {
+        self.devices.get(index).cloned().ok_or_else(|| {
+            Error::InvalidArgument(format!(
+                "there is no device {index}; there are {}",
+                self.devices.len()
+            ))
+        })
+    }
+}
+
+fn link_name(layer: verbs::LinkLayer) -> String {
+    match layer {
+        verbs::LinkLayer::InfiniBand => "InfiniBand".to_owned(),
+        verbs::LinkLayer::Ethernet => "RoCE".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// How this process introduces itself with one device.
+pub(crate) fn party(offer: crate::handshake::message::DeviceOffer) -> Party {
+    let host = nix::unistd::gethostname()
+        .map(|name| name.to_string_lossy().chars().take(60).collect::<String>())
+        .unwrap_or_default();
+    // 64 bytes at most, whatever the characters.
+    let host = if host.len() > 64 { String::new() } else { host };
+    Party {
+        host,
+        process: std::process::id(),
+        devices: vec![offer],
+    }
+}
+
+/// Registration fails once this much memory is pinned; users learn of it here rather than then.
+fn warn_of_memlock() {
+    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+    const ENOUGH: u64 = 1 << 30;
+    match getrlimit(Resource::RLIMIT_MEMLOCK) {
+        Ok((soft, _)) if soft != RLIM_INFINITY && soft < ENOUGH => tracing::info!(
+            "the limit of locked memory is {} KiB; registrations beyond it fail (ulimit -l \
+             unlimited lifts it)",
+            soft / 1024
+        ),
+        Ok(_) => {}
+        Err(errno) => tracing::debug!(%errno, "the limit of locked memory is unknown"),
+    }
+}

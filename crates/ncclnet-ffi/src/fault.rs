@@ -1,0 +1,89 @@
+//! Why an entry point fails: NCCL's result code and one line for the log.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use ibnet::ErrorKind;
+
+use crate::abi::NcclResult;
+use crate::handles::HandleError;
+
+/// The failure of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// What NCCL gets.
+    pub(crate) code: NcclResult,
+    /// What the user reads. One line.
+    pub(crate) text: Cow<'static, str>,
+}
+
+impl Fault {
+    /// An argument is null or out of range.
+    pub(crate) fn argument(text: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code: NcclResult::INVALID_ARGUMENT,
+            text: text.into(),
+        }
+    }
+
+    /// A user's mistake, or something that the plugin does not offer.
+    pub(crate) fn usage(text: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code: NcclResult::INVALID_USAGE,
+            text: text.into(),
+        }
+    }
+
+    /// The caller broke the contract of the plugin, or the plugin has a fault of its own.
+    pub(crate) fn internal(text: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code: NcclResult::INTERNAL_ERROR,
+            text: text.into(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.text, self.code.name())
+    }
+}
+
+impl From<ibnet::Error> for Fault {
+    #[cold]
+    fn from(error: ibnet::Error) -> Self {
+        let code = match error.kind() {
+            // ncclTimeout is too new for most releases; what runs out of time here is the peer.
+            ErrorKind::Remote | ErrorKind::Timeout => NcclResult::REMOTE_ERROR,
+            ErrorKind::InvalidArgument => NcclResult::INVALID_ARGUMENT,
+            ErrorKind::InvalidUsage => NcclResult::INVALID_USAGE,
+            // `System`, and what the transport may tell apart in the future.
+            _ => NcclResult::SYSTEM_ERROR,
+        };
+        Self {
+            code,
+            text: error.to_string().into(),
+        }
+    }
+}
+
+impl From<HandleError> for Fault {
+    #[cold]
+    fn from(error: HandleError) -> Self {
+        let code = match error {
+            HandleError::Null => NcclResult::INVALID_ARGUMENT,
+            HandleError::Full(_) => NcclResult::SYSTEM_ERROR,
+            // The core passes only what it was given: anything else is a fault in there or here.
+            HandleError::Foreign
+            | HandleError::WrongKind { .. }
+            | HandleError::Stale
+            | HandleError::Busy
+            | HandleError::Poisoned
+            | HandleError::OtherOwner => NcclResult::INTERNAL_ERROR,
+        };
+        Self {
+            code,
+            text: error.to_string().into(),
+        }
+    }
+}

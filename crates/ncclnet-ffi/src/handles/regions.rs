@@ -1,0 +1,366 @@
+//! Registered memory, looked up by the data path and dropped by other threads.
+//!
+//! `isend` and `irecv` run on one thread while `regMr` and `deregMr` of the same communicator run on
+//! another. A look-up must therefore never see a registration that is being dropped, and it must
+//! not cost a lock or a counter. It need not, because a registration belongs to the communicator it
+//! was made with, and calls of that communicator are already marked in its slot:
+//!
+//! - the data path enters the communicator (a write to the communicator's word), *then* reads the
+//!   region's word;
+//! - `deregMr` marks the region's word as retiring, *then* reads the communicator's word, and waits
+//!   for the call that it finds inside, if any.
+//!
+//! All four are sequentially consistent, so at least one of the two sees the other: either the look-up
+//! finds the mark and fails, or the dropping thread finds the call and waits until it is over.
+//!
+//! The region's word is `state (2 bits) | generation (24) | owner (38)`, so that one load tells
+//! whether a memory handle is the one meant and belongs to the communicator at hand.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::HandleError;
+use super::slots::Slots;
+use super::table::Inside;
+use super::token::{Kind, MAX_COMMUNICATORS, ObjectId};
+
+/// Registrations that may exist at a time.
+const MAX_REGIONS: u32 = 1 << 24;
+
+/// The registrations of all communicators; `R` is what a registration is.
+pub(crate) struct Regions<R> {
+    slots: Slots<Slot<R>>,
+}
+
+impl<R: Send + Sync> Regions<R> {
+    /// No registrations.
+    pub(crate) const fn new() -> Self {
+        Self {
+            slots: Slots::new(MAX_REGIONS),
+        }
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.slots.taken()
+    }
+
+    /// Adds a registration that belongs to communicator `owner`.
+    pub(crate) fn insert(&self, region: R, owner: ObjectId) -> Result<ObjectId, HandleError> {
+        let (index, slot) = self.slots.take().ok_or(HandleError::Full(Kind::Region))?;
+        let generation = Word(slot.word.load(Ordering::Acquire)).generation();
+        // SAFETY: the slot is free, so its word lets nobody look, and `take` gave it to this thread alone.
+        unsafe { *slot.region.get() = Some(region) };
+        slot.word
+            .store(Word::live(generation, owner).0, Ordering::SeqCst);
+        Ok(ObjectId {
+            kind: Kind::Region,
+            index,
+            generation,
+        })
+    }
+
+    /// The registration that memory handle `value` stands for, for a call inside its owner. Lock-free.
+    pub(crate) fn get<'a>(
+        &'a self,
+        value: *mut c_void,
+        inside: Inside<'a>,
+    ) -> Result<&'a R, HandleError> {
+        let id = ObjectId::from_pointer(value, Kind::Region)?;
+        let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
+        let word = slot.word.load(Ordering::SeqCst);
+        if word != Word::live(id.generation, inside.id()).0 {
+            return Err(Word(word).refusal(id.generation));
+        }
+        // SAFETY: the region is live and belongs to the communicator that `inside` proves this call
+        // to be in, so `retire` waits for this call before it takes the region out (see above); until
+        // then only shared references exist.
+        match unsafe { &*slot.region.get() } {
+            Some(region) => Ok(region),
+            None => Err(HandleError::Stale),
+        }
+    }
+
+    /// Takes a registration of communicator `owner` out. `wait` waits for the call inside the owner
+    /// ([`Table::wait_for_call_inside`](super::Table::wait_for_call_inside)); if the caller is
+    /// closing the owner, there is none.
+    pub(crate) fn retire(
+        &self,
+        id: ObjectId,
+        owner: ObjectId,
+        wait: impl FnOnce(),
+    ) -> Result<R, HandleError> {
+        let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
+        let live = Word::live(id.generation, owner);
+        slot.word
+            .compare_exchange(
+                live.0,
+                live.retiring().0,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            )
+            .map_err(|now| Word(now).refusal(id.generation))?;
+        wait();
+        // SAFETY: this thread alone turned the word from live to retiring. Look-ups that saw it live
+        // were part of a call inside the owner, which `wait` has seen leave; later ones fail.
+        let region = unsafe { (*slot.region.get()).take() };
+        slot.word.store(
+            Word::free(id.generation.wrapping_add(1)).0,
+            Ordering::Release,
+        );
+        self.slots.give_back(id.index);
+        region.ok_or(HandleError::Stale)
+    }
+}
+
+struct Slot<R> {
+    word: AtomicU64,
+    region: UnsafeCell<Option<R>>,
+}
+
+// SAFETY: `region` is written only by the thread that took the free slot or turned it to retiring,
+// and read through shared references in between (`R: Sync`); it may be dropped by another thread than
+// the one that made it (`R: Send`).
+unsafe impl<R: Send + Sync> Sync for Slot<R> {}
+
+impl<R> Default for Slot<R> {
+    fn default() -> Self {
+        Self {
+            word: AtomicU64::new(Word::free(0).0),
+            region: UnsafeCell::new(None),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Word(u64);
+
+const FREE: u64 = 0;
+const LIVE: u64 = 1;
+const RETIRING: u64 = 2;
+
+impl Word {
+    const GENERATION_BITS: u32 = 24;
+    const GENERATION_MASK: u32 = (1 << Self::GENERATION_BITS) - 1;
+    const OWNER_BITS: u32 = 38;
+    const OWNER_MASK: u64 = (1 << Self::OWNER_BITS) - 1;
+    const STATE_SHIFT: u32 = Self::GENERATION_BITS + Self::OWNER_BITS;
+
+    const fn new(state: u64, generation: u32, owner: u64) -> Self {
+        let generation = (generation & Self::GENERATION_MASK) as u64;
+        Self(state << Self::STATE_SHIFT | generation << Self::OWNER_BITS | owner & Self::OWNER_MASK)
+    }
+
+    const fn free(generation: u32) -> Self {
+        Self::new(FREE, generation, 0)
+    }
+
+    fn live(generation: u32, owner: ObjectId) -> Self {
+        Self::new(LIVE, generation, owner_bits(owner))
+    }
+
+    const fn retiring(self) -> Self {
+        Self(self.0 & !(3 << Self::STATE_SHIFT) | RETIRING << Self::STATE_SHIFT)
+    }
+
+    const fn generation(self) -> u32 {
+        (self.0 >> Self::OWNER_BITS) as u32 & Self::GENERATION_MASK
+    }
+
+    /// Why a region with this word is not the one asked for.
+    #[cold]
+    fn refusal(self, generation: u32) -> HandleError {
+        if self.0 >> Self::STATE_SHIFT == LIVE && self.generation() == generation {
+            HandleError::OtherOwner
+        } else {
+            HandleError::Stale
+        }
+    }
+}
+
+/// A communicator in 38 bits: direction, slot, and as much of its generation as there is room for.
+fn owner_bits(owner: ObjectId) -> u64 {
+    const INDEX_BITS: u32 = MAX_COMMUNICATORS.ilog2();
+    let direction = u64::from(owner.kind == Kind::Sender);
+    u64::from(owner.generation) << (INDEX_BITS + 1) | u64::from(owner.index) << 1 | direction
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::ptr;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::super::table::Table;
+    use super::*;
+
+    type Communicators = Table<(), ()>;
+
+    fn communicators() -> Communicators {
+        Table::new(Kind::Sender, MAX_COMMUNICATORS)
+    }
+
+    #[test]
+    fn a_region_is_found_by_its_owner_until_it_is_retired() {
+        let (table, regions) = (communicators(), Regions::new());
+        let owner = table.insert((), ()).unwrap();
+        let other = table.insert((), ()).unwrap();
+        let id = regions.insert(5u32, owner).unwrap();
+
+        let mut call = table.enter(owner).unwrap();
+        assert_eq!(regions.get(id.to_pointer(), call.parts().1), Ok(&5));
+        drop(call);
+        let mut call = table.enter(other).unwrap();
+        let inside = call.parts().1;
+        assert_eq!(
+            regions.get(id.to_pointer(), inside),
+            Err(HandleError::OtherOwner)
+        );
+        assert_eq!(regions.get(ptr::null_mut(), inside), Err(HandleError::Null));
+        assert_eq!(
+            regions.get(owner.to_pointer(), inside),
+            Err(HandleError::WrongKind {
+                expected: "memory handle",
+                found: Kind::Sender
+            })
+        );
+        drop(call);
+
+        assert_eq!(
+            regions.retire(id, other, || ()),
+            Err(HandleError::OtherOwner)
+        );
+        assert_eq!(regions.retire(id, owner, || ()), Ok(5));
+        assert_eq!(regions.retire(id, owner, || ()), Err(HandleError::Stale));
+        assert_eq!(regions.len(), 0);
+
+        let next = regions.insert(6u32, owner).unwrap();
+        assert_eq!(next.index, id.index, "the slot is used again");
+        let mut call = table.enter(owner).unwrap();
+        let inside = call.parts().1;
+        assert_eq!(
+            regions.get(id.to_pointer(), inside),
+            Err(HandleError::Stale)
+        );
+        assert_eq!(regions.get(next.to_pointer(), inside), Ok(&6));
+    }
+
+    #[test]
+    fn the_same_slot_of_the_other_direction_is_another_owner() {
+        let regions = Regions::new();
+        let owner = ObjectId {
+            kind: Kind::Sender,
+            index: 1,
+            generation: 2,
+        };
+        let twin = ObjectId {
+            kind: Kind::Receiver,
+            ..owner
+        };
+        let next = ObjectId {
+            generation: 3,
+            ..owner
+        };
+        let id = regions.insert((), owner).unwrap();
+        assert_eq!(
+            regions.retire(id, twin, || ()),
+            Err(HandleError::OtherOwner)
+        );
+        assert_eq!(
+            regions.retire(id, next, || ()),
+            Err(HandleError::OtherOwner)
+        );
+        assert_eq!(regions.retire(id, owner, || ()), Ok(()));
+    }
+
+    #[test]
+    fn generations_go_round() {
+        let regions = Regions::new();
+        let owner = ObjectId {
+            kind: Kind::Receiver,
+            index: 0,
+            generation: u32::MAX,
+        };
+        let id = regions.insert(1, owner).unwrap();
+        let slot = regions.slots.get(id.index).unwrap();
+        slot.word
+            .store(Word::live(Word::GENERATION_MASK, owner).0, Ordering::SeqCst);
+        let last = ObjectId {
+            generation: Word::GENERATION_MASK,
+            ..id
+        };
+        assert_eq!(regions.retire(last, owner, || ()), Ok(1));
+        assert_eq!(regions.insert(2, owner).unwrap().generation, 0);
+    }
+
+    /// One thread looks regions up in calls, another retires and adds them. A region that was
+    /// retired while a call could still read it would be seen as dead by that call.
+    #[test]
+    fn nothing_is_dropped_under_a_call() {
+        struct Watched {
+            alive: &'static AtomicBool,
+        }
+        impl Drop for Watched {
+            fn drop(&mut self) {
+                self.alive.store(false, Ordering::SeqCst);
+            }
+        }
+        fn watched() -> Watched {
+            Watched {
+                alive: Box::leak(Box::new(AtomicBool::new(true))),
+            }
+        }
+
+        const ROUNDS: usize = 20_000;
+        let (table, regions) = (communicators(), Regions::new());
+        let owner = table.insert((), ()).unwrap();
+        let current = Mutex::new(regions.insert(watched(), owner).unwrap());
+        let done = AtomicBool::new(false);
+        let (mut found, mut missed) = (0u64, 0u64);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let next = regions.insert(watched(), owner).unwrap();
+                    let old = std::mem::replace(&mut *current.lock().unwrap(), next);
+                    drop(
+                        regions
+                            .retire(old, owner, || table.wait_for_call_inside(owner))
+                            .unwrap(),
+                    );
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            while !done.load(Ordering::SeqCst) {
+                // Read before the call, as NCCL's thread does: it may be retired meanwhile.
+                let id = *current.lock().unwrap();
+                let mut call = table.enter(owner).unwrap();
+                match regions.get(id.to_pointer(), call.parts().1) {
+                    Ok(region) => {
+                        // Now and then the other thread gets the processor in mid-call.
+                        if found % 16 == 0 {
+                            thread::yield_now();
+                        }
+                        for _ in 0..10 {
+                            assert!(region.alive.load(Ordering::SeqCst), "dropped under a call");
+                        }
+                        found += 1;
+                    }
+                    Err(error) => {
+                        assert_eq!(error, HandleError::Stale);
+                        missed += 1;
+                    }
+                }
+            }
+        });
+        assert!(
+            found > 0,
+            "the test must look at something ({missed} missed)"
+        );
+        assert_eq!(regions.len(), 1);
+    }
+}

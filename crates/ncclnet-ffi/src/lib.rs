@@ -1,0 +1,46 @@
+//! The plugin: [`ibnet`] behind NCCL's and RCCL's interface for networks.
+//!
+//! The shared library exports one table of functions per version of that interface,
+//! `ncclNetPlugin_v8` to `ncclNetPlugin_v12`, and nothing else. NCCL takes the newest that it knows.
+//! `docs/plugin.md` says how to use it.
+//!
+//! What lives where, from the outside in:
+//!
+//! - [`abi`]: the C declarations, public so that Rust programs can load such a plugin too;
+//! - `v8` … `v12`: one table each, and the functions that are different there;
+//! - `entry`: the C functions that several versions have in common; `guard`: no panic gets past it;
+//! - `plugin`: what the functions do, once, with Rust arguments and results;
+//! - `handles`: what C holds instead of pointers, checked on every call;
+//! - `logger`: `tracing` events to NCCL's logger.
+//!
+//! What does not live here: everything about RDMA, which is `ibnet`'s.
+//!
+//! # Threads
+//!
+//! As NCCL promises, and as the plugin checks: the data path of one communicator (`isend`, `irecv`,
+//! `iflush`, `test`, closing) runs on one thread at a time. Everything else may run at the same time
+//! on any thread, registering and deregistering memory of the same communicator included.
+//!
+//! # Library dependencies
+//!
+//! libc only. libibverbs is loaded by `init`, which says so in one line if it is not there.
+
+pub mod abi;
+
+mod entry;
+mod fault;
+mod guard;
+mod handles;
+mod logger;
+mod plugin;
+mod v10;
+mod v11;
+mod v12;
+mod v8;
+mod v9;
+
+pub use v8::ncclNetPlugin_v8;
+pub use v9::ncclNetPlugin_v9;
+pub use v10::ncclNetPlugin_v10;
+pub use v11::ncclNetPlugin_v11;
+pub use v12::ncclNetPlugin_v12;

@@ -1,0 +1,188 @@
+//! The data path: send, grouped receive, flush, test.
+//!
+//! No lock, no allocation, no log, no system call of our own on the way to success.
+
+use std::array;
+use std::ffi::{c_int, c_void};
+
+use ibnet::{MAX_GROUP, Received, RecvBuffer, Region, RequestId};
+
+use super::objects::{RECEIVERS, REGIONS, SENDERS};
+use crate::fault::Fault;
+use crate::handles::{Inside, Kind, ObjectId, RequestToken};
+
+/// Largest size of one buffer in bytes: `test` tells sizes as `int`.
+const MAX_SIZE: usize = c_int::MAX as usize;
+
+/// One buffer of a grouped receive, as it comes from C.
+#[derive(Clone, Copy)]
+pub(crate) struct Buffer {
+    pub(crate) data: *mut c_void,
+    /// Bytes; a capacity, the message may be smaller.
+    pub(crate) size: usize,
+    pub(crate) tag: c_int,
+    pub(crate) region: *mut c_void,
+}
+
+/// What `test` found.
+pub(crate) enum Outcome {
+    /// Not yet.
+    Pending,
+    /// The send is done: bytes sent.
+    Sent(c_int),
+    /// The receive is done.
+    Received(Received),
+}
+
+/// `isend`. None: try again later.
+///
+/// A message of no bytes needs no memory handle, and one that comes with it is not looked at: NCCL
+/// passes whichever it has.
+///
+/// # Safety
+/// The `size` bytes at `data` must stay valid and unchanged until `test` reports the request as done,
+/// or the communicator is closed.
+pub(crate) unsafe fn isend(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    size: usize,
+    tag: c_int,
+    region: *mut c_void,
+) -> Result<Option<RequestToken>, Fault> {
+    let id = ObjectId::from_pointer(communicator, Kind::Sender)?;
+    let mut sender = SENDERS.enter(id)?;
+    check_size(data, size)?;
+    let (connection, inside) = sender.parts();
+    let region = region_for(size, region, inside)?;
+    // SAFETY: handed on to the caller.
+    let request = unsafe { connection.isend(data.cast_const().cast(), size, tag, region) }?;
+    Ok(request.map(|request| RequestToken::new(Kind::SendRequest, id, request.into_raw())))
+}
+
+/// `irecv`. None: try again later.
+///
+/// # Safety
+/// The memory of every buffer must stay valid and untouched until `test` reports the request as done,
+/// or the communicator is closed.
+pub(crate) unsafe fn irecv(
+    communicator: *mut c_void,
+    group: &[Buffer],
+) -> Result<Option<RequestToken>, Fault> {
+    let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
+    let mut receiver = RECEIVERS.enter(id)?;
+    let (connection, inside) = receiver.parts();
+    let mut regions: [Option<&Region>; MAX_GROUP] = [None; MAX_GROUP];
+    for (buffer, region) in group.iter().zip(&mut regions) {
+        check_size(buffer.data, buffer.size)?;
+        *region = region_for(buffer.size, buffer.region, inside)?;
+    }
+    let buffers: [RecvBuffer<'_>; MAX_GROUP] = array::from_fn(|index| {
+        // What lies behind the group is filled with its last buffer, and not passed on.
+        let buffer = group[index.min(group.len() - 1)];
+        RecvBuffer {
+            data: buffer.data.cast(),
+            capacity: buffer.size,
+            tag: buffer.tag,
+            region: regions[index],
+        }
+    });
+    // SAFETY: handed on to the caller.
+    let request = unsafe { connection.irecv(&buffers[..group.len()]) }?;
+    Ok(request.map(|request| RequestToken::new(Kind::ReceiveRequest, id, request.into_raw())))
+}
+
+/// `iflush`. What was received into host memory is visible when `test` says so: nothing to do.
+pub(crate) fn iflush(communicator: *mut c_void, count: c_int) -> Result<(), Fault> {
+    let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
+    RECEIVERS.check(id)?;
+    group_len(count)?;
+    Ok(())
+}
+
+/// `test`: how far a request is. One that is done does not exist any more.
+pub(crate) fn test(request: *mut c_void) -> Result<Outcome, Fault> {
+    let token = RequestToken::from_pointer(request)?;
+    let request = RequestId::from_raw(token.request);
+    if token.kind == Kind::SendRequest {
+        let sent = SENDERS.enter_for(token)?.test(request)?;
+        return Ok(match sent {
+            Some(bytes) => Outcome::Sent(size_for_c(bytes)?),
+            None => Outcome::Pending,
+        });
+    }
+    let received = RECEIVERS.enter_for(token)?.test(request)?;
+    Ok(received.map_or(Outcome::Pending, Outcome::Received))
+}
+
+/// The number of buffers in a group, checked.
+pub(crate) fn group_len(count: c_int) -> Result<usize, Fault> {
+    usize::try_from(count)
+        .ok()
+        .filter(|count| (1..=MAX_GROUP).contains(count))
+        .ok_or_else(|| {
+            Fault::argument(format!(
+                "a group of {count} buffers; 1 to {MAX_GROUP} are possible"
+            ))
+        })
+}
+
+/// A number of bytes for C.
+pub(crate) fn size_for_c(bytes: usize) -> Result<c_int, Fault> {
+    c_int::try_from(bytes)
+        .map_err(|_| Fault::internal(format!("a message of {bytes} bytes does not fit an int")))
+}
+
+/// The registration of a buffer of `size` bytes: none is needed for none.
+fn region_for<'a>(
+    size: usize,
+    region: *mut c_void,
+    inside: Inside<'a>,
+) -> Result<Option<&'a Region>, Fault> {
+    if size == 0 {
+        Ok(None)
+    } else {
+        Ok(Some(REGIONS.get(region, inside)?))
+    }
+}
+
+fn check_size(data: *mut c_void, size: usize) -> Result<(), Fault> {
+    if size > MAX_SIZE {
+        return Err(Fault::usage(format!(
+            "{size} bytes in one buffer; at most {MAX_SIZE} are possible"
+        )));
+    }
+    if data.is_null() && size > 0 {
+        return Err(Fault::argument(format!(
+            "the address of {size} bytes is null"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn groups_have_one_to_eight_buffers() {
+        assert_eq!(group_len(1), Ok(1));
+        assert_eq!(group_len(8), Ok(8));
+        for count in [0, -1, 9, c_int::MAX, c_int::MIN] {
+            assert!(group_len(count).is_err());
+        }
+    }
+
+    #[test]
+    fn sizes_are_checked_before_they_are_narrowed() {
+        let somewhere = ptr::without_provenance_mut(0x1000);
+        assert_eq!(check_size(somewhere, MAX_SIZE), Ok(()));
+        assert!(check_size(somewhere, MAX_SIZE + 1).is_err());
+        assert!(check_size(somewhere, 1 << 32).is_err());
+        assert!(check_size(ptr::null_mut(), 1).is_err());
+        assert_eq!(check_size(ptr::null_mut(), 0), Ok(()));
+        assert_eq!(size_for_c(MAX_SIZE), Ok(c_int::MAX));
+        assert!(size_for_c(MAX_SIZE + 1).is_err());
+    }
+}

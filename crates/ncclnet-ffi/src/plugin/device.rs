@@ -1,0 +1,246 @@
+//! Devices as NCCL sees them: how many, what each is, and virtual devices made of several.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr;
+
+use ibnet::{DeviceInfo, MAX_GROUP, Transport};
+
+use super::lifecycle;
+use super::names::{permanent, unique_name, unique_port};
+use crate::abi::{
+    MAX_COLLNET_SIZE, MAX_NET_DEVICES, MAX_NET_SIZE_BYTES, NET_DEVICE_HOST,
+    NET_DEVICE_INVALID_VERSION, NET_ID_UNDEFINED, PTR_HOST,
+};
+use crate::fault::Fault;
+
+/// What NCCL is told of a device whose speed is not known, in Mb/s: that of the slowest link that is
+/// still in use, so that it never takes the place of a device that is known to be fast.
+const UNKNOWN_SPEED_MBPS: u32 = 10_000;
+
+/// The properties of a device, in the newest version's terms.
+#[derive(Clone, Debug)]
+pub(crate) struct Properties {
+    /// Index of the device itself: a physical device is made of itself alone.
+    pub(crate) index: c_int,
+    /// Unique among all devices.
+    pub(crate) name: &'static CStr,
+    /// The PCI device's folder in sysfs.
+    pub(crate) pci_path: Option<&'static CStr>,
+    pub(crate) guid: u64,
+    /// `PTR_*` bits.
+    pub(crate) pointer_support: c_int,
+    pub(crate) registration_is_global: bool,
+    pub(crate) force_flush: bool,
+    /// Mb/s.
+    pub(crate) speed: c_int,
+    pub(crate) port: c_int,
+    /// Microseconds; 0 is NCCL's default.
+    pub(crate) latency: f32,
+    pub(crate) max_comms: c_int,
+    pub(crate) max_receives: c_int,
+    pub(crate) device_type: c_int,
+    pub(crate) device_version: c_int,
+    /// Bytes.
+    pub(crate) max_p2p_bytes: usize,
+    /// Bytes.
+    pub(crate) max_collective_bytes: usize,
+    pub(crate) max_multi_request_size: c_int,
+    pub(crate) rail_id: i16,
+    pub(crate) plane_id: i16,
+}
+
+impl Properties {
+    /// The PCI path for C: null if there is none.
+    pub(crate) fn pci_path(&self) -> *const c_char {
+        self.pci_path.map_or(ptr::null(), CStr::as_ptr)
+    }
+
+    /// The members for an API version whose virtual devices have `N`: the first counts.
+    pub(crate) fn members<const N: usize>(&self) -> [c_int; N] {
+        let mut members = [0; N];
+        members[0] = self.index;
+        members
+    }
+}
+
+/// `devices`.
+pub(crate) fn count() -> Result<c_int, Fault> {
+    let transport = lifecycle::current()?;
+    Ok(to_int(visible(&transport).len()))
+}
+
+/// `getProperties`.
+pub(crate) fn properties(index: c_int) -> Result<Properties, Fault> {
+    let transport = lifecycle::current()?;
+    let devices = visible(&transport);
+    let position = check_index(index, devices.len())?;
+    let info = &devices[position];
+
+    let named: Vec<(&str, u8)> = devices
+        .iter()
+        .map(|info| (info.name.as_str(), info.port))
+        .collect();
+    let linked: Vec<(u64, u8)> = devices.iter().map(|info| (info.guid, info.port)).collect();
+    let pci_path = match &info.pci_path {
+        Some(path) => Some(permanent(&path.to_string_lossy())?),
+        None => None,
+    };
+    let speed = if info.speed_mbps == 0 {
+        UNKNOWN_SPEED_MBPS
+    } else {
+        info.speed_mbps
+    };
+    Ok(Properties {
+        index,
+        name: permanent(&unique_name(&named, position))?,
+        pci_path,
+        guid: info.guid,
+        // GPU memory is not offered: NCCL then stages it through host memory.
+        pointer_support: PTR_HOST,
+        // Only registrations of the very same pages are shared.
+        registration_is_global: false,
+        force_flush: false,
+        speed: to_int(speed as usize),
+        port: unique_port(&linked, position),
+        latency: 0.0,
+        max_comms: to_int(info.max_connections as usize),
+        max_receives: to_int(MAX_GROUP),
+        device_type: NET_DEVICE_HOST,
+        device_version: NET_DEVICE_INVALID_VERSION,
+        max_p2p_bytes: info.max_message.min(MAX_NET_SIZE_BYTES),
+        max_collective_bytes: info.max_message.min(MAX_COLLNET_SIZE),
+        max_multi_request_size: 1,
+        rail_id: NET_ID_UNDEFINED,
+        plane_id: NET_ID_UNDEFINED,
+    })
+}
+
+/// `makeVDevice`: the index of the device made of `members`, of which `limit` are possible in this
+/// API version. Nothing is changed unless it succeeds.
+///
+/// A device made of one device is that device. More than one is not offered yet, which NCCL takes as
+/// a sign to use the devices one by one.
+pub(crate) fn make_virtual(members: &[c_int], limit: usize) -> Result<c_int, Fault> {
+    let transport = lifecycle::current()?;
+    merge(members, limit, visible(&transport).len())
+}
+
+/// Checks the members of a virtual device before anything else is done with them.
+fn merge(members: &[c_int], limit: usize, devices: usize) -> Result<c_int, Fault> {
+    let mut distinct: Vec<c_int> = Vec::with_capacity(members.len());
+    for member in members {
+        check_index(*member, devices).map_err(|fault| Fault::usage(fault.text))?;
+        if !distinct.contains(member) {
+            distinct.push(*member);
+        }
+    }
+    match distinct[..] {
+        [] => Err(Fault::usage("a virtual device needs at least one device")),
+        [single] => Ok(single),
+        _ if distinct.len() > limit => Err(Fault::usage(format!(
+            "a virtual device of {} devices; at most {limit} are possible",
+            distinct.len()
+        ))),
+        _ => Err(Fault::usage(format!(
+            "a virtual device of {} devices is not offered by this release: each is used by itself",
+            distinct.len()
+        ))),
+    }
+}
+
+/// The devices that NCCL may see: it has room for so many, and does not check.
+pub(super) fn visible(transport: &Transport) -> &[DeviceInfo] {
+    let devices = transport.devices();
+    &devices[..devices.len().min(MAX_NET_DEVICES)]
+}
+
+/// A device index from C, checked against the number of devices.
+pub(super) fn check_index(index: c_int, devices: usize) -> Result<usize, Fault> {
+    usize::try_from(index)
+        .ok()
+        .filter(|index| *index < devices)
+        .ok_or_else(|| {
+            Fault::argument(format!(
+                "there is no device {index}; there are {devices} devices"
+            ))
+        })
+}
+
+/// Tells the log by which numbers NCCL will call the devices, which the transport has described.
+pub(super) fn announce(transport: &Transport) {
+    let devices = visible(transport);
+    let list: Vec<String> = devices
+        .iter()
+        .enumerate()
+        .map(|(index, info)| format!("[{index}] {}:{}", info.name, info.port))
+        .collect();
+    tracing::info!("devices: {}", list.join(" "));
+    for info in devices.iter().filter(|info| info.speed_mbps == 0) {
+        tracing::info!(
+            "{}:{}: the speed is not known; NCCL is told {UNKNOWN_SPEED_MBPS} Mb/s",
+            info.name,
+            info.port
+        );
+    }
+    let hidden = transport.devices().len() - devices.len();
+    if hidden > 0 {
+        tracing::warn!(
+            "NCCL has room for {MAX_NET_DEVICES} devices: the last {hidden} are left out; choose \
+             with NCCL_IB_HCA"
+        );
+    }
+}
+
+/// A number for C, as large as it can be.
+fn to_int(value: usize) -> c_int {
+    c_int::try_from(value).unwrap_or(c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::NcclResult;
+
+    #[test]
+    fn indices_are_checked() {
+        assert_eq!(check_index(0, 2), Ok(0));
+        assert_eq!(check_index(1, 2), Ok(1));
+        for index in [-1, 2, c_int::MAX, c_int::MIN] {
+            assert!(check_index(index, 2).is_err());
+        }
+        assert!(check_index(0, 0).is_err());
+    }
+
+    #[test]
+    fn a_device_of_one_is_that_one() {
+        assert_eq!(merge(&[1], 4, 2), Ok(1));
+        assert_eq!(merge(&[1, 1, 1], 4, 2), Ok(1), "named twice is named once");
+    }
+
+    #[test]
+    fn what_cannot_be_merged_is_a_usage_error() {
+        for (members, says) in [
+            (&[][..], "at least one"),
+            (&[0, 2], "no device 2"),
+            (&[-1], "no device -1"),
+            (&[0, 1], "not offered"),
+            (&[0, 1, 2, 3, 4], "at most 4"),
+        ] {
+            let devices = if members.len() > 4 { 8 } else { 2 };
+            let fault = merge(members, 4, devices).err();
+            assert!(
+                fault
+                    .as_ref()
+                    .is_some_and(|fault| fault.code == NcclResult::INVALID_USAGE
+                        && fault.text.contains(says)),
+                "{members:?}: {fault:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_for_c_are_cut_and_never_negative() {
+        assert_eq!(to_int(5), 5);
+        assert_eq!(to_int(usize::MAX), c_int::MAX);
+    }
+}

@@ -1,0 +1,198 @@
+//! Initialisation and teardown: one transport per process, shared by all communicators.
+//!
+//! - API versions 11 and 12 call `init` once per communicator and `finalize` for each. The first
+//!   opens the transport; each gets a [`Context`]; the last `finalize` lets the transport go, which
+//!   joins its thread and closes the devices. A later `init` opens it again.
+//! - API versions 8 to 10 call `init` any number of times and nothing at the end: the first opens the
+//!   transport for the rest of the process. (The library cannot be unloaded, see `build.rs`.)
+//! - An `init` that failed has changed nothing: the next one tries again.
+//!
+//! Communicators that are still open at the last `finalize` stay usable, and keep what they need of
+//! the transport alive until they are closed: closing one under a thread that is in the middle of a
+//! call with it could not be done safely. NCCL closes all of them first; if it did not, a warning
+//! says how many were left.
+
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use ibnet::{Config, Transport};
+
+use super::objects::{self, CONTEXTS};
+use super::{device, pending};
+use crate::abi::{DebugLogger, TRAFFIC_CLASS_UNDEFINED};
+use crate::fault::Fault;
+use crate::handles::{Kind, ObjectId};
+use crate::logger;
+
+/// What `init` of API version 11 and later gives to each communicator.
+#[derive(Clone)]
+pub(crate) struct Context {
+    /// The transport, kept open by this.
+    pub(super) transport: Transport,
+    /// Traffic class of the communicator's connections, if it asks for one.
+    pub(super) traffic_class: Option<u8>,
+}
+
+/// Who keeps the transport open. The lock is held while it is opened and let go, so that one thread
+/// at a time does either.
+struct Users {
+    contexts: usize,
+    /// An `init` without a matching `finalize` was called.
+    for_ever: bool,
+}
+
+static USERS: Mutex<Users> = Mutex::new(Users {
+    contexts: 0,
+    for_ever: false,
+});
+
+/// The open transport. Locked for no longer than it takes to clone it, so that properties can be
+/// read while another thread is in `init`.
+static TRANSPORT: RwLock<Option<Transport>> = RwLock::new(None);
+
+/// What `init` does first, so that the rest of it can say something: NCCL's logger.
+///
+/// Null is silence. The logger of the last `init` is used for everything.
+pub(crate) fn use_logger(logger: Option<DebugLogger>) {
+    logger::install(logger);
+}
+
+/// `init` of API versions 8 to 10.
+pub(crate) fn init_process(version: u32) -> Result<(), Fault> {
+    let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+    open(version)?;
+    users.for_ever = true;
+    Ok(())
+}
+
+/// `init` of API versions 11 and 12: the context of one communicator.
+///
+/// `communicator` is NCCL's hash of it, for the log.
+pub(crate) fn init_communicator(
+    version: u32,
+    communicator: u64,
+    traffic_class: Option<u8>,
+) -> Result<ObjectId, Fault> {
+    let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let transport = open(version)?;
+    let context = match CONTEXTS.insert(
+        (),
+        Context {
+            transport,
+            traffic_class,
+        },
+    ) {
+        Ok(context) => context,
+        Err(error) => {
+            close_if_unused(&users);
+            return Err(error.into());
+        }
+    };
+    users.contexts += 1;
+    match traffic_class {
+        Some(class) => tracing::info!("communicator {communicator:#x}: traffic class {class}"),
+        None => tracing::debug!("communicator {communicator:#x}"),
+    }
+    Ok(context)
+}
+
+/// `finalize`: the end of one communicator.
+pub(crate) fn finalize(context: ObjectId) -> Result<(), Fault> {
+    let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+    CONTEXTS.close(context, |(), context| drop(context))?;
+    pending::abandon_context(context);
+    users.contexts -= 1;
+    close_if_unused(&users);
+    Ok(())
+}
+
+/// The transport, opened if it is not. Called under the lock of [`USERS`].
+fn open(version: u32) -> Result<Transport, Fault> {
+    if let Ok(transport) = current() {
+        return Ok(transport);
+    }
+    tracing::info!(
+        "ibnet {}, network plugin API version {version}",
+        env!("CARGO_PKG_VERSION")
+    );
+    let config = Config::from_env().map_err(ibnet::Error::from)?;
+    let transport = Transport::open(config)?;
+    device::announce(&transport);
+    *TRANSPORT.write().unwrap_or_else(PoisonError::into_inner) = Some(transport.clone());
+    Ok(transport)
+}
+
+/// Lets the transport go if nobody needs it. Called under the lock of [`USERS`].
+fn close_if_unused(users: &Users) {
+    if users.contexts > 0 || users.for_ever {
+        return;
+    }
+    let transport = TRANSPORT
+        .write()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    pending::abandon_all();
+    let open = objects::open_communicators();
+    if open > 0 {
+        tracing::warn!(
+            "the last finalize came with {open} communicators open; their devices stay open until \
+             they are closed"
+        );
+    }
+    // Unless one of those is left, this joins the events thread and closes the devices.
+    drop(transport);
+    tracing::debug!("finalized");
+    // NCCL may be unloaded from here on, and its logger with it.
+    logger::install(None);
+}
+
+/// The open transport.
+pub(super) fn current() -> Result<Transport, Fault> {
+    TRANSPORT
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+        .ok_or_else(|| Fault::internal("the plugin is not initialised: call init first"))
+}
+
+/// The context that C passed. Null stands for the transport as it is, without wishes of its own.
+pub(super) fn context(value: *mut std::ffi::c_void) -> Result<(Option<ObjectId>, Context), Fault> {
+    if value.is_null() {
+        return Ok((
+            None,
+            Context {
+                transport: current()?,
+                traffic_class: None,
+            },
+        ));
+    }
+    let id = ObjectId::from_pointer(value, Kind::Context)?;
+    let context = CONTEXTS.with_shared(id, |context| context.clone())?;
+    Ok((Some(id), context))
+}
+
+/// The traffic class of a communicator's configuration, checked.
+pub(crate) fn traffic_class(value: i32) -> Result<Option<u8>, Fault> {
+    if value == TRAFFIC_CLASS_UNDEFINED {
+        return Ok(None);
+    }
+    u8::try_from(value).map(Some).map_err(|_| {
+        Fault::usage(format!(
+            "the communicator's traffic class is {value}; 0 to 255 are possible"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_classes_are_checked_and_not_cut() {
+        assert_eq!(traffic_class(-1), Ok(None));
+        assert_eq!(traffic_class(0), Ok(Some(0)));
+        assert_eq!(traffic_class(255), Ok(Some(255)));
+        for value in [-2, 256, 262, i32::MAX, i32::MIN] {
+            assert!(traffic_class(value).is_err_and(|fault| fault.text.contains("traffic class")));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Registering and deregistering memory. Runs beside the data path of the same communicator.
+
+use std::ffi::{c_int, c_void};
+
+use super::objects::{Memory, RECEIVERS, REGIONS, SENDERS};
+use crate::abi::{PTR_CUDA, PTR_HOST};
+use crate::fault::Fault;
+use crate::handles::{HandleError, Kind, ObjectId};
+
+/// `regMr`: the memory handle for `size` bytes at `data`.
+///
+/// # Safety
+/// The memory must stay mapped until the handle is deregistered or its communicator is closed.
+pub(crate) unsafe fn register(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    size: usize,
+    kind: c_int,
+) -> Result<ObjectId, Fault> {
+    let owner = communicator_id(communicator)?;
+    // Not under the lock: registering may take long.
+    let registrar = with_memory(owner, |memory| memory.registrar.clone())?;
+    check_kind(kind)?;
+    check_range(data, size)?;
+    // SAFETY: handed on to the caller; null and empty ranges were refused.
+    let region = unsafe { registrar.register(data.cast(), size) }?;
+    let id = REGIONS.insert(region, owner)?;
+    if with_memory(owner, |memory| memory.regions.insert(id)).is_err() {
+        // Closed meanwhile, so nobody else knows of the registration.
+        drop(REGIONS.retire(id, owner, || ()));
+        return Err(HandleError::Stale.into());
+    }
+    Ok(id)
+}
+
+/// `regMrDmaBuf`. Not offered, and `NCCL_PTR_DMABUF` is not advertised, so NCCL does not call it.
+pub(crate) fn register_dmabuf(communicator: *mut c_void) -> Result<ObjectId, Fault> {
+    let owner = communicator_id(communicator)?;
+    with_memory(owner, |_| ())?;
+    Err(Fault::usage(
+        "DMA-BUF memory is not offered by this release; its devices advertise host memory",
+    ))
+}
+
+/// `deregMr`. A null handle is nothing to do.
+pub(crate) fn deregister(communicator: *mut c_void, handle: *mut c_void) -> Result<(), Fault> {
+    if handle.is_null() {
+        return Ok(());
+    }
+    let owner = communicator_id(communicator)?;
+    let id = ObjectId::from_pointer(handle, Kind::Region)?;
+    // Whoever takes it off the communicator's list is the one who ends it: of two threads that
+    // deregister the same handle, or one that does and one that closes, only one goes on.
+    if !with_memory(owner, |memory| memory.regions.remove(&id))? {
+        return Err(Fault::internal(
+            "the memory handle is out of date or was registered with another communicator",
+        ));
+    }
+    let region = REGIONS.retire(id, owner, || match owner.kind {
+        Kind::Sender => SENDERS.wait_for_call_inside(owner),
+        _ => RECEIVERS.wait_for_call_inside(owner),
+    })?;
+    region.deregister()?;
+    Ok(())
+}
+
+/// A sending or receiving communicator from C.
+fn communicator_id(value: *mut c_void) -> Result<ObjectId, Fault> {
+    let expected = "sending or receiving communicator";
+    let id = ObjectId::from_pointer_any(value, expected)?;
+    match id.kind {
+        Kind::Sender | Kind::Receiver => Ok(id),
+        found => Err(HandleError::WrongKind { expected, found }.into()),
+    }
+}
+
+fn with_memory<R>(
+    owner: ObjectId,
+    use_it: impl FnOnce(&mut Memory) -> R,
+) -> Result<R, HandleError> {
+    match owner.kind {
+        Kind::Sender => SENDERS.with_shared(owner, use_it),
+        _ => RECEIVERS.with_shared(owner, use_it),
+    }
+}
+
+fn check_kind(kind: c_int) -> Result<(), Fault> {
+    match kind {
+        PTR_HOST => Ok(()),
+        PTR_CUDA => Err(Fault::usage(
+            "GPU memory is not offered by this release; its devices advertise host memory",
+        )),
+        _ => Err(Fault::argument(format!("there is no memory type {kind}"))),
+    }
+}
+
+fn check_range(data: *mut c_void, size: usize) -> Result<(), Fault> {
+    if data.is_null() || size == 0 || data.addr().checked_add(size).is_none() {
+        return Err(Fault::argument(format!(
+            "{size} bytes at {data:p} cannot be registered"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+    use crate::abi::NcclResult;
+
+    #[test]
+    fn only_host_memory_is_offered() {
+        assert_eq!(check_kind(PTR_HOST), Ok(()));
+        let code = |kind| check_kind(kind).err().map(|fault| fault.code);
+        assert_eq!(code(PTR_CUDA), Some(NcclResult::INVALID_USAGE));
+        assert_eq!(code(0), Some(NcclResult::INVALID_ARGUMENT));
+        assert_eq!(code(3), Some(NcclResult::INVALID_ARGUMENT));
+    }
+
+    #[test]
+    fn ranges_that_are_none_are_refused() {
+        let somewhere = ptr::without_provenance_mut(0x1000);
+        assert_eq!(check_range(somewhere, 1), Ok(()));
+        assert!(check_range(ptr::null_mut(), 1).is_err());
+        assert!(check_range(somewhere, 0).is_err());
+        assert!(check_range(somewhere, usize::MAX).is_err());
+    }
+}

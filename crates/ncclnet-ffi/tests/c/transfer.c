@@ -1,0 +1,440 @@
+/* See transfer.h. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "transfer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GROUP 8
+#define OUTSTANDING 32
+#define CANARY 0x5c
+
+/* ---- The channel beside the network ---- */
+
+static int channel_in, channel_out;
+
+static void channel_write(const void *data, size_t size) {
+  for (const char *from = data; size > 0;) {
+    ssize_t written = write(channel_out, from, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail("the other process is gone");
+    from += written;
+    size -= (size_t)written;
+  }
+}
+
+static void channel_read(void *data, size_t size) {
+  for (char *to = data; size > 0;) {
+    struct pollfd ready = {.fd = channel_in, .events = POLLIN};
+    if (poll(&ready, 1, time_left()) == 0) fail("out of time: waiting for the other process");
+    ssize_t count = read(channel_in, to, size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail("the other process is gone");
+    to += count;
+    size -= (size_t)count;
+  }
+}
+
+/* Both ends come here; `step` tells whether they agree where "here" is. */
+static void meet(int step) {
+  int theirs = -1;
+  channel_write(&step, sizeof step);
+  channel_read(&theirs, sizeof theirs);
+  if (theirs != step) fail("step %d here, step %d there", step, theirs);
+}
+
+/* ---- Data ---- */
+
+/* Each message has a seed: its bytes are different from those of every other. */
+static void fill(unsigned char *data, size_t size, unsigned seed) {
+  unsigned state = seed * 2654435761u + 1;
+  for (size_t i = 0; i < size; i++) {
+    state = state * 1664525u + 1013904223u;
+    data[i] = (unsigned char)(state >> 24);
+  }
+}
+
+static void verify(const unsigned char *data, size_t size, unsigned seed, const char *what) {
+  unsigned state = seed * 2654435761u + 1;
+  for (size_t i = 0; i < size; i++) {
+    state = state * 1664525u + 1013904223u;
+    if (data[i] != (unsigned char)(state >> 24))
+      fail("%s: byte %zu of %zu is %#x, not %#x", what, i, size, data[i],
+           (unsigned char)(state >> 24));
+  }
+}
+
+/* Everything behind the received bytes must be as it was. */
+static void verify_untouched(const unsigned char *data, size_t from, size_t to, const char *what) {
+  for (size_t i = from; i < to; i++)
+    if (data[i] != CANARY) fail("%s: byte %zu behind the message was written", what, i);
+}
+
+static void *allocate(size_t size) {
+  void *data = aligned_alloc(4096, (size + 4095) & ~(size_t)4095);
+  if (!data) fail("out of memory");
+  memset(data, CANARY, (size + 4095) & ~(size_t)4095);
+  return data;
+}
+
+/* ---- One end of a connection ---- */
+
+struct end {
+  const struct net *net;
+  void *comm;
+  unsigned char *buffer;
+  size_t size;
+  void *mhandle; /* of all of the buffer */
+};
+
+/* The request in `*request`; NULL is written in every case, so garbage in it must not survive. */
+static void *start_send(struct end *end, size_t offset, size_t size, int tag, const char *what) {
+  for (;;) {
+    void *request = (void *)-1;
+    must(net_isend(end->net, end->comm, end->buffer + offset, size, tag, end->mhandle, &request),
+         what);
+    if (request) return request;
+    look_at_clock(what);
+  }
+}
+
+static void *start_receive(struct end *end, int n, const size_t *offsets, size_t *capacities,
+                           int *tags, const char *what) {
+  void *data[GROUP], *mhandles[GROUP];
+  for (int i = 0; i < n; i++) {
+    data[i] = end->buffer + offsets[i];
+    mhandles[i] = end->mhandle;
+  }
+  for (;;) {
+    /* NCCL leaves this mark for one small buffer; it must be overwritten. */
+    void *request = n == 1 ? (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION : (void *)-1;
+    must(net_irecv(end->net, end->comm, n, data, capacities, tags, mhandles, &request), what);
+    if (request == (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION)
+      fail("%s: the mark of an optional completion is still there", what);
+    if (request) return request;
+    look_at_clock(what);
+  }
+}
+
+/* Waits for a request. `sizes` has one more element than the request may write, or is NULL. */
+static void finish(struct end *end, void *request, int n, int *sizes, const char *what) {
+  if (sizes) memset(sizes, CANARY, (size_t)(n + 1) * sizeof *sizes);
+  int canary;
+  memset(&canary, CANARY, sizeof canary);
+  for (;;) {
+    int done = -1;
+    must(net_test(end->net, request, &done, sizes), what);
+    if (done != 0 && done != 1) fail("%s: done is %d", what, done);
+    if (sizes && sizes[n] != canary) fail("%s: more than %d sizes were written", what, n);
+    if (done) break;
+    look_at_clock(what);
+  }
+  for (int i = 0; sizes && i < n; i++)
+    if (sizes[i] == canary) fail("%s: size %d was not written", what, i);
+  /* A request that is done is no request any more. */
+  int done = -1;
+  if (net_test(end->net, request, &done, NULL) == ncclSuccess || done != 0)
+    fail("%s: the finished request could be tested again", what);
+}
+
+/* ---- Another thread registers memory while data moves, as NCCL's service thread does ---- */
+
+struct registering {
+  struct end *end;
+  atomic_bool stop;
+  atomic_uint rounds;
+  pthread_t thread;
+};
+
+static void *keep_registering(void *argument) {
+  struct registering *registering = argument;
+  struct end *end = registering->end;
+  size_t size = 1 << 20;
+  char *memory = allocate(size);
+  while (!atomic_load(&registering->stop)) {
+    void *first = NULL, *second = NULL;
+    must(net_reg(end->net, end->comm, memory, size, NCCL_PTR_HOST, &first), "regMr beside data");
+    must(net_reg(end->net, end->comm, memory + 100, 5000, NCCL_PTR_HOST, &second),
+         "regMr of a part beside data");
+    if (!first || !second || first == second) fail("regMr gave %p and %p", first, second);
+    must(net_dereg(end->net, end->comm, first), "deregMr beside data");
+    must(net_dereg(end->net, end->comm, second), "deregMr beside data");
+    atomic_fetch_add(&registering->rounds, 1);
+  }
+  free(memory);
+  return NULL;
+}
+
+static void begin_registering(struct registering *registering, struct end *end) {
+  registering->end = end;
+  atomic_init(&registering->stop, false);
+  atomic_init(&registering->rounds, 0);
+  if (pthread_create(&registering->thread, NULL, keep_registering, registering))
+    fail("pthread_create");
+  while (atomic_load(&registering->rounds) == 0) look_at_clock("the first registration");
+}
+
+static void end_registering(struct registering *registering) {
+  atomic_store(&registering->stop, true);
+  pthread_join(registering->thread, NULL);
+}
+
+/* ---- What is sent ---- */
+
+static const size_t group_sizes[GROUP] = {65537, 0, 1, 127, 128, 1 << 20, 4096, 12345};
+static const int receive_tags[GROUP] = {3, -1, 77, 0, 2147483647, 5, 6, 4};
+/* The order in which the sender sends the buffers of the group. */
+static const int send_order[GROUP] = {5, 1, 7, 0, 3, 2, 6, 4};
+
+enum { OVERSIZE_SENT = 5000, OVERSIZE_POSTED = 1000, OUTSTANDING_SIZE = 65536 };
+
+static size_t group_offset(int index) {
+  size_t offset = 0;
+  /* A gap behind each, to see what is written there. Odd offsets too. */
+  for (int i = 0; i < index; i++) offset += group_sizes[i] + 333;
+  return offset;
+}
+
+static size_t buffer_size(void) {
+  size_t group = group_offset(GROUP);
+  size_t outstanding = (size_t)OUTSTANDING * OUTSTANDING_SIZE;
+  return group > outstanding ? group : outstanding;
+}
+
+static void send_everything(struct end *end, bool logs) {
+  int sizes[GROUP + 1];
+
+  /* Nothing is posted at the other end yet: not ready, and not an error. */
+  void *request = (void *)-1;
+  must(net_isend(end->net, end->comm, end->buffer, 8, 1, end->mhandle, &request), "early isend");
+  if (request) fail("a send began before there was a receive for it");
+  meet(1);
+
+  /* A group, in another order than it was posted. */
+  void *requests[GROUP];
+  for (int i = 0; i < GROUP; i++) {
+    int k = send_order[i];
+    fill(end->buffer + group_offset(k), group_sizes[k], (unsigned)k);
+  }
+  for (int i = 0; i < GROUP; i++) {
+    int k = send_order[i];
+    requests[k] =
+        start_send(end, group_offset(k), group_sizes[k], receive_tags[k], "isend in a group");
+  }
+  for (int k = 0; k < GROUP; k++) {
+    finish(end, requests[k], 1, sizes, "send in a group");
+    if ((size_t)sizes[0] != group_sizes[k])
+      fail("sent %d bytes of %zu", sizes[0], group_sizes[k]);
+  }
+  meet(2);
+
+  /* No bytes, no memory handle. */
+  void *mhandle = end->mhandle;
+  end->mhandle = NULL;
+  finish(end, start_send(end, 0, 0, 9, "isend of nothing"), 1, sizes, "send of nothing");
+  if (sizes[0] != 0) fail("sent %d bytes of none", sizes[0]);
+  end->mhandle = mhandle;
+
+  /* More than is posted, twice. It is worth one warning for the whole connection; `finish` asks for
+   * each request once more than it may, which is worth one each time. */
+  int before = log_warnings();
+  for (unsigned i = 0; i < 2; i++) {
+    fill(end->buffer, OVERSIZE_SENT, 100 + i);
+    finish(end, start_send(end, 0, OVERSIZE_SENT, 10, "isend of too much"), 1, sizes,
+           "send of too much");
+    if (sizes[0] != OVERSIZE_POSTED) fail("%d bytes of too much were sent", sizes[0]);
+  }
+  if (logs && log_warnings() - before != 1 + 2)
+    fail("sending too much twice was worth %d warnings", log_warnings() - before - 2);
+  meet(3);
+
+  /* As many as may be outstanding, sizes not asked for. */
+  void *outstanding[OUTSTANDING];
+  for (int i = 0; i < OUTSTANDING; i++) {
+    size_t offset = (size_t)i * OUTSTANDING_SIZE;
+    fill(end->buffer + offset, OUTSTANDING_SIZE, 200 + (unsigned)i);
+    outstanding[i] = start_send(end, offset, OUTSTANDING_SIZE, 11, "isend of many");
+  }
+  for (int i = 0; i < OUTSTANDING; i++) finish(end, outstanding[i], 1, NULL, "send of many");
+  meet(4);
+}
+
+static void receive_everything(struct end *end) {
+  int sizes[GROUP + 1];
+  meet(1);
+
+  size_t offsets[GROUP], capacities[GROUP];
+  int tags[GROUP];
+  for (int k = 0; k < GROUP; k++) {
+    offsets[k] = group_offset(k);
+    capacities[k] = group_sizes[k] + (k % 2 ? 100 : 0);
+    tags[k] = receive_tags[k];
+  }
+  void *request = start_receive(end, GROUP, offsets, capacities, tags, "irecv of a group");
+  finish(end, request, GROUP, sizes, "receive of a group");
+  for (int k = 0; k < GROUP; k++) {
+    if ((size_t)sizes[k] != group_sizes[k])
+      fail("received %d bytes of %zu with tag %d", sizes[k], group_sizes[k], tags[k]);
+    verify(end->buffer + offsets[k], group_sizes[k], (unsigned)k, "a group");
+    verify_untouched(end->buffer, offsets[k] + group_sizes[k], group_offset(k + 1), "a group");
+  }
+
+  /* Host memory needs no flush, which is said by a null request. */
+  void *data[GROUP], *mhandles[GROUP];
+  for (int k = 0; k < GROUP; k++) {
+    data[k] = end->buffer + offsets[k];
+    mhandles[k] = end->mhandle;
+  }
+  void *flush = (void *)-1;
+  must(net_iflush(end->net, end->comm, GROUP, data, sizes, mhandles, &flush), "iflush");
+  if (flush) fail("iflush of host memory gave a request");
+  meet(2);
+
+  size_t offset = 0, capacity = 64;
+  int tag = 9;
+  memset(end->buffer, CANARY, end->size);
+  request = start_receive(end, 1, &offset, &capacity, &tag, "irecv of nothing");
+  finish(end, request, 1, sizes, "receive of nothing");
+  if (sizes[0] != 0) fail("received %d bytes of none", sizes[0]);
+
+  for (unsigned i = 0; i < 2; i++) {
+    capacity = OVERSIZE_POSTED;
+    tag = 10;
+    request = start_receive(end, 1, &offset, &capacity, &tag, "irecv of too much");
+    finish(end, request, 1, sizes, "receive of too much");
+    if (sizes[0] != OVERSIZE_POSTED) fail("received %d bytes of too much", sizes[0]);
+    verify(end->buffer, OVERSIZE_POSTED, 100 + i, "too much");
+    verify_untouched(end->buffer, OVERSIZE_POSTED, OVERSIZE_SENT, "too much");
+  }
+  meet(3);
+
+  void *outstanding[OUTSTANDING];
+  for (int i = 0; i < OUTSTANDING; i++) {
+    offset = (size_t)i * OUTSTANDING_SIZE;
+    capacity = OUTSTANDING_SIZE;
+    tag = 11;
+    outstanding[i] = start_receive(end, 1, &offset, &capacity, &tag, "irecv of many");
+  }
+  for (int i = 0; i < OUTSTANDING; i++) {
+    finish(end, outstanding[i], 1, i % 2 ? NULL : sizes, "receive of many");
+    verify(end->buffer + (size_t)i * OUTSTANDING_SIZE, OUTSTANDING_SIZE, 200 + (unsigned)i,
+           "many");
+  }
+  meet(4);
+}
+
+/* ---- Connections ---- */
+
+/* The ways in which a connection ends. */
+enum closing { SENDER_FIRST, RECEIVER_FIRST, TOGETHER, WITH_REQUESTS, CLOSINGS };
+
+static void send_round(const struct net *net, int device, enum closing closing, bool logs) {
+  char handle[NCCL_NET_HANDLE_MAXSIZE];
+  channel_read(handle, sizeof handle);
+  struct end end = {.net = net};
+  while (!end.comm) {
+    end.comm = (void *)-1;
+    must(net_connect(net, device, handle, &end.comm), "connect");
+    look_at_clock("connect");
+  }
+  end.size = buffer_size();
+  end.buffer = allocate(end.size);
+  must(net_reg(net, end.comm, end.buffer, end.size, NCCL_PTR_HOST, &end.mhandle), "regMr");
+
+  struct registering registering;
+  begin_registering(&registering, &end);
+  send_everything(&end, logs);
+  end_registering(&registering);
+
+  if (closing == WITH_REQUESTS) {
+    /* Some of the receives that are posted get a message, and nobody waits for it. */
+    meet(5);
+    for (int i = 0; i < 4; i++)
+      (void)start_send(&end, (size_t)i * OUTSTANDING_SIZE, OUTSTANDING_SIZE, 12, "last isend");
+    meet(6);
+  } else {
+    must(net_dereg(net, end.comm, end.mhandle), "deregMr");
+    if (net_dereg(net, end.comm, end.mhandle) == ncclSuccess) fail("deregMr worked twice");
+  }
+  must(net_dereg(net, end.comm, NULL), "deregMr of null");
+  if (closing == RECEIVER_FIRST) meet(6);
+  must(net_close_send(net, end.comm), "closeSend");
+  if (closing == SENDER_FIRST) meet(6);
+  if (net_close_send(net, end.comm) == ncclSuccess) fail("closeSend worked twice");
+  must(net_close_send(net, NULL), "closeSend of null");
+  meet(7);
+  free(end.buffer);
+}
+
+static void receive_round(const struct net *net, int device, enum closing closing) {
+  char handle[NCCL_NET_HANDLE_MAXSIZE];
+  memset(handle, 0xaa, sizeof handle);
+  void *listener = NULL;
+  must(net_listen(net, device, handle, &listener), "listen");
+  if (!listener) fail("listen gave no communicator");
+  void *nobody = (void *)-1;
+  must(net_accept(net, listener, &nobody), "early accept");
+  if (nobody) fail("accepted somebody before anybody could know of it");
+  channel_write(handle, sizeof handle);
+  struct end end = {.net = net};
+  while (!end.comm) {
+    end.comm = (void *)-1;
+    must(net_accept(net, listener, &end.comm), "accept");
+    look_at_clock("accept");
+  }
+  bool close_listener_last = closing == RECEIVER_FIRST;
+  if (!close_listener_last) must(net_close_listen(net, listener), "closeListen");
+  end.size = buffer_size();
+  end.buffer = allocate(end.size);
+  must(net_reg(net, end.comm, end.buffer, end.size, NCCL_PTR_HOST, &end.mhandle), "regMr");
+
+  struct registering registering;
+  begin_registering(&registering, &end);
+  receive_everything(&end);
+  end_registering(&registering);
+
+  if (closing == WITH_REQUESTS) {
+    for (int i = 0; i < OUTSTANDING; i++) {
+      size_t offset = (size_t)i * OUTSTANDING_SIZE, capacity = OUTSTANDING_SIZE;
+      int tag = 12;
+      (void)start_receive(&end, 1, &offset, &capacity, &tag, "last irecv");
+    }
+    meet(5);
+    meet(6);
+  } else {
+    must(net_dereg(net, end.comm, end.mhandle), "deregMr");
+  }
+  must(net_dereg(net, end.comm, NULL), "deregMr of null");
+  if (closing == SENDER_FIRST) meet(6);
+  must(net_close_recv(net, end.comm), "closeRecv");
+  if (closing == RECEIVER_FIRST) meet(6);
+  if (net_close_recv(net, end.comm) == ncclSuccess) fail("closeRecv worked twice");
+  must(net_close_recv(net, NULL), "closeRecv of null");
+  if (close_listener_last) must(net_close_listen(net, listener), "closeListen");
+  if (net_close_listen(net, listener) == ncclSuccess) fail("closeListen worked twice");
+  must(net_close_listen(net, NULL), "closeListen of null");
+  meet(7);
+  free(end.buffer);
+}
+
+void transfer(const struct net *net, int device, bool first, int in, int out, bool logs) {
+  channel_in = in;
+  channel_out = out;
+  for (int closing = 0; closing < CLOSINGS; closing++) {
+    for (int turn = 0; turn < 2; turn++) {
+      if ((turn == 0) == first) receive_round(net, device, (enum closing)closing);
+      else send_round(net, device, (enum closing)closing, logs);
+    }
+    if (first) {
+      printf("version %d: way %d of closing is done\n", net->abi, closing);
+      fflush(stdout);
+    }
+  }
+}

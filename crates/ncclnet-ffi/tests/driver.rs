@@ -1,0 +1,97 @@
+//! The C driver against the shared library: what needs no device. Moving data needs one, and is what
+//! the Soft-RoCE tier does with the same driver.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::Command;
+use std::sync::LazyLock;
+
+static DRIVER: LazyLock<std::path::PathBuf> = LazyLock::new(|| common::compile_driver("driver"));
+
+/// Runs the driver with one version of the plugin and without the settings of whoever runs the test.
+fn driver(abi: u32, arguments: &[&str], variables: &[(&str, &str)]) -> Result<String, String> {
+    let mut command = Command::new(&*DRIVER);
+    command
+        .arg(common::plugin())
+        .args(["--abi", &abi.to_string()])
+        .args(arguments);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("NCCL_") || text.starts_with("IBNET_") {
+            command.env_remove(name);
+        }
+    }
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let text = common::text(&output);
+    if output.status.success() {
+        Ok(text)
+    } else {
+        Err(text)
+    }
+}
+
+/// Reasons for which `init` fails on every machine: what sets it off, and what the one line of the
+/// log must say.
+fn failures() -> [(&'static str, &'static str, &'static str); 4] {
+    // SAFETY: a C string; the library has no initialisers that matter to a test.
+    let library = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
+    let missing = "the library libibverbs is missing";
+    let no_device = if library.is_null() {
+        missing
+    } else {
+        "no usable RDMA device"
+    };
+    [
+        ("NCCL_IBVERBS_LIB", "/no/such/libibverbs.so", missing),
+        ("NCCL_IB_HCA", "=no_such_device", no_device),
+        ("NCCL_IB_DISABLE", "1", "disabled by NCCL_IB_DISABLE"),
+        ("NCCL_IB_TIMEOUT", "99", "NCCL_IB_TIMEOUT=99"),
+    ]
+}
+
+#[test]
+fn a_failed_init_says_why() {
+    for abi in 8..=12 {
+        for (variable, value, says) in failures() {
+            let result = driver(abi, &["--expect-init-error", says], &[(variable, value)]);
+            assert!(
+                result.is_ok(),
+                "version {abi}, {variable}={value}:\n{}",
+                result.unwrap_err()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_driver_notices_an_init_that_fails_for_another_reason() {
+    let result = driver(
+        12,
+        &["--expect-init-error", "the moon"],
+        &[("NCCL_IB_DISABLE", "1")],
+    );
+    assert!(result.is_err_and(|text| text.contains("no line of the log contains")));
+}
+
+#[test]
+fn every_wrong_call_is_an_error() {
+    for abi in 8..=12 {
+        let result = driver(abi, &["--misuse"], &[("NCCL_IB_DISABLE", "1")]);
+        assert!(
+            result
+                .as_ref()
+                .is_ok_and(|text| text.contains("without devices: all are errors")),
+            "version {abi}:\n{result:?}"
+        );
+    }
+}
+
+#[test]
+fn a_null_logger_is_silence() {
+    for abi in 8..=12 {
+        let text = driver(abi, &["--null-logger"], &[("NCCL_IB_DISABLE", "1")]).unwrap_err();
+        assert!(text.contains("init: result 5"), "{text}");
+        assert!(!text.contains("NET/IBNET"), "{text}");
+    }
+}

@@ -1,0 +1,194 @@
+//! What a role of a scenario can do: open the transport, meet the other roles, watch its resources.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ibnet::{Config, ConnectOptions, Handle, Listener, RecvConnection, SendConnection, Transport};
+
+use crate::log;
+use crate::mail::{FromRole, Mail};
+use crate::play::Failure;
+use crate::resources::Resources;
+use crate::scenarios;
+
+/// One role at work.
+pub(crate) struct Cast {
+    role: usize,
+    devices: Vec<String>,
+    mail: Mail,
+    was_skipped: bool,
+}
+
+/// Performs one role; what this process was started for.
+pub(crate) fn perform(scenario: &str, role: usize, devices: &str) -> ExitCode {
+    log::install();
+    let Some(play) = scenarios::all()
+        .into_iter()
+        .find(|play| play.name == scenario)
+    else {
+        eprintln!("there is no scenario {scenario}");
+        return ExitCode::from(2);
+    };
+    let Some(act) = play.roles.get(role) else {
+        eprintln!("{scenario} has no role {role}");
+        return ExitCode::from(2);
+    };
+    let mut cast = Cast {
+        role,
+        devices: devices.split(',').map(str::to_owned).collect(),
+        mail: Mail::default(),
+        was_skipped: false,
+    };
+    match act(&mut cast) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) if cast.was_skipped => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!(
+                "\n  role {role} of {scenario} on {}: {error}",
+                cast.device()
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Cast {
+    pub(crate) fn role(&self) -> usize {
+        self.role
+    }
+
+    /// Name of the device that this role plays on.
+    pub(crate) fn device(&self) -> &str {
+        // `split` gives at least one.
+        &self.devices[self.role % self.devices.len()]
+    }
+
+    /// Names of all devices of the place: one, or a pair.
+    pub(crate) fn devices(&self) -> &[String] {
+        &self.devices
+    }
+
+    /// A transport with this role's device alone, as device 0.
+    pub(crate) fn transport(&self) -> Result<Transport, Failure> {
+        self.transport_with(|_| {})
+    }
+
+    /// The same, with other settings.
+    pub(crate) fn transport_with(
+        &self,
+        change: impl FnOnce(&mut Config),
+    ) -> Result<Transport, Failure> {
+        let mut config = Config::from_env()?;
+        config.hca =
+            ibnet::HcaFilter::parse(&format!("={}", self.device())).map_err(|invalid| invalid.0)?;
+        change(&mut config);
+        Ok(Transport::open(config)?)
+    }
+
+    pub(crate) fn send_mail(&self, to: usize, bytes: &[u8]) -> Result<(), Failure> {
+        self.mail.tell_runner(&FromRole::Mail {
+            to,
+            bytes: bytes.to_vec(),
+        })
+    }
+
+    pub(crate) fn receive_mail(&mut self, from: usize) -> Result<Vec<u8>, Failure> {
+        self.mail.receive(from)
+    }
+
+    /// Waits until `other` has come here, too.
+    pub(crate) fn meet(&mut self, other: usize) -> Result<(), Failure> {
+        self.send_mail(other, b"here")?;
+        match self.receive_mail(other)?.as_slice() {
+            b"here" => Ok(()),
+            unexpected => Err(format!("role {other} is elsewhere: {unexpected:?}").into()),
+        }
+    }
+
+    /// Has the runner kill `victim`'s process.
+    pub(crate) fn kill(&self, victim: usize) -> Result<(), Failure> {
+        self.mail.tell_runner(&FromRole::Kill { victim })
+    }
+
+    /// The scenario cannot be played here: gives the error to return.
+    pub(crate) fn skip(&mut self, why: &str) -> Failure {
+        self.was_skipped = true;
+        match self.mail.tell_runner(&FromRole::Skip {
+            why: why.to_owned(),
+        }) {
+            Ok(()) => why.into(),
+            Err(error) => error,
+        }
+    }
+
+    /// Tells `to` where `listener` waits.
+    pub(crate) fn publish(&self, to: usize, listener: &Listener) -> Result<(), Failure> {
+        self.send_mail(to, &listener.handle().to_bytes())
+    }
+
+    /// Learns where `from` waits.
+    pub(crate) fn learn(&mut self, from: usize) -> Result<Handle, Failure> {
+        Ok(Handle::from_bytes(&self.receive_mail(from)?)?)
+    }
+
+    /// Accepts a connection from `from`.
+    pub(crate) fn accept_from(
+        &mut self,
+        from: usize,
+        transport: &Transport,
+    ) -> Result<RecvConnection, Failure> {
+        let mut listener = transport.listen(0)?;
+        self.publish(from, &listener)?;
+        Ok(listener.accept()?)
+    }
+
+    /// Connects to `to`.
+    pub(crate) fn connect_to(
+        &mut self,
+        to: usize,
+        transport: &Transport,
+    ) -> Result<SendConnection, Failure> {
+        let handle = self.learn(to)?;
+        Ok(transport
+            .connect(0, &handle, ConnectOptions::default())?
+            .wait()?)
+    }
+
+    /// What this process and its device hold while `other`, which calls this as well, has its
+    /// transport open, too, and nothing more.
+    pub(crate) fn baseline(&mut self, other: usize) -> Result<Resources, Failure> {
+        self.meet(other)?;
+        let now = self.resources()?;
+        self.meet(other)?;
+        Ok(now)
+    }
+
+    /// What this process and its device hold now.
+    pub(crate) fn resources(&self) -> Result<Resources, Failure> {
+        Resources::count(self.device())
+    }
+
+    /// Waits until no more is held than `before`: the kernel releases some things a moment later.
+    pub(crate) fn expect_resources(&self, before: &Resources) -> Result<(), Failure> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let now = self.resources()?;
+            if now.is_at_most(before) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("something is left behind: {before} before, {now} now").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Fails with `what` unless `condition` holds.
+pub(crate) fn ensure(condition: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
+    if condition {
+        Ok(())
+    } else {
+        Err(what().into())
+    }
+}

@@ -1,0 +1,102 @@
+//! What a scenario is, and where it can be played.
+
+use std::time::Duration;
+
+use crate::cast::Cast;
+
+/// One scenario.
+#[derive(Clone, Copy)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) scene: Scene,
+    /// What each process does.
+    pub(crate) roles: &'static [Role],
+    /// Longer than this means a hang.
+    pub(crate) limit: Duration,
+}
+
+/// What one process of a scenario does.
+pub(crate) type Role = fn(&mut Cast) -> Result<(), Failure>;
+
+/// Why a role failed, in words.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a scenario needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scene {
+    /// Played twice: all roles on one device, and roles alternating between the devices of a pair.
+    OneDeviceAndPair,
+    /// Played once, all roles on one device.
+    OneDevice,
+    /// Played once, on no device.
+    NoDevice,
+}
+
+/// Where a scenario is played.
+pub(crate) enum Place {
+    /// Role n uses device n modulo the number of devices.
+    Devices { title: String, devices: Vec<String> },
+    /// It cannot be played, and why.
+    Nowhere(&'static str),
+}
+
+/// How a scenario ended.
+pub(crate) enum Outcome {
+    /// After so many seconds.
+    Passed(f64),
+    Failed(String),
+    NotRun(String),
+}
+
+/// The devices that there are to play on.
+pub(crate) struct Stage {
+    devices: Vec<String>,
+    pairs: Vec<(String, String)>,
+}
+
+impl Stage {
+    pub(crate) fn from_env() -> Self {
+        let list = |name| {
+            let text = std::env::var(name).unwrap_or_default();
+            let items = text
+                .split(',')
+                .map(str::trim)
+                .filter(|item| !item.is_empty());
+            items.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let pairs = list("IBNET_TEST_PAIRS")
+            .iter()
+            .filter_map(|pair| pair.split_once(':'))
+            .map(|(one, other)| (one.to_owned(), other.to_owned()))
+            .collect();
+        Self {
+            devices: list("IBNET_TEST_DEVICES"),
+            pairs,
+        }
+    }
+
+    pub(crate) fn places(&self, scene: Scene) -> Vec<Place> {
+        let single = || match self.devices.first() {
+            Some(device) => Place::Devices {
+                title: device.clone(),
+                devices: vec![device.clone()],
+            },
+            None => Place::Nowhere("IBNET_TEST_DEVICES names no device"),
+        };
+        let pair = || match self.pairs.first() {
+            Some((one, other)) => Place::Devices {
+                title: format!("{one}-{other}"),
+                devices: vec![one.clone(), other.clone()],
+            },
+            None => Place::Nowhere("IBNET_TEST_PAIRS names no pair"),
+        };
+        match scene {
+            Scene::OneDeviceAndPair => vec![single(), pair()],
+            Scene::OneDevice => vec![single()],
+            Scene::NoDevice => vec![Place::Devices {
+                title: "no device".to_owned(),
+                devices: vec![String::new()],
+            }],
+        }
+    }
+}

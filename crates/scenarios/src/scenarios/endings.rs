@@ -1,0 +1,321 @@
+//! Endings: closing with requests in flight, peers that die, errors that stay.
+
+use std::time::{Duration, Instant};
+
+use ibnet::{Error, RecvConnection, RecvTicket, SendConnection, SendTicket};
+
+use super::duet;
+use crate::cast::{Cast, ensure};
+use crate::pattern::{fill, mismatch};
+use crate::play::{Failure, Scenario};
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![
+        duet(
+            "endings/sender-closes-in-flight",
+            &[left_receiver, leaving_sender],
+        ),
+        duet(
+            "endings/receiver-closes-in-flight",
+            &[leaving_receiver, left_sender],
+        ),
+        duet(
+            "endings/both-close-in-flight",
+            &[leaving_receiver, leaving_sender],
+        ),
+        duet(
+            "endings/what-was-taken-counts",
+            &[taking_receiver, trusting_sender],
+        ),
+        duet(
+            "endings/what-was-sent-arrives",
+            &[late_receiver, hasty_sender],
+        ),
+        duet(
+            "endings/sender-is-killed",
+            &[bereaved_receiver, doomed_sender],
+        ),
+        duet(
+            "endings/receiver-is-killed",
+            &[doomed_receiver, bereaved_sender],
+        ),
+    ]
+}
+
+const IN_FLIGHT: usize = 32;
+const SIZE: usize = 1 << 20;
+
+/// An error must come within this time; anything longer is a hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn post_receives(receiving: &mut RecvConnection) -> Result<Vec<RecvTicket>, Failure> {
+    (0..IN_FLIGHT)
+        .map(|_| Ok(receiving.recv(receiving.registrar().buffer(SIZE)?, 0)?))
+        .collect()
+}
+
+fn post_sends(sending: &mut SendConnection) -> Result<Vec<SendTicket>, Failure> {
+    (0..IN_FLIGHT)
+        .map(|_| {
+            let buffer = sending.registrar().buffer(SIZE)?;
+            Ok(sending.send(buffer, 0)?)
+        })
+        .collect()
+}
+
+/// Closes with everything in flight.
+fn leaving_receiver(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let before = cast.baseline(1)?;
+    let mut receiving = cast.accept_from(1, &transport)?;
+    let tickets = post_receives(&mut receiving)?;
+    // The sender is busy with them now.
+    cast.receive_mail(1)?;
+    quickly("closing", || Ok(receiving.close()?))?;
+    drop(tickets);
+    cast.meet(1)?;
+    cast.expect_resources(&before)
+}
+
+fn leaving_sender(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let before = cast.baseline(0)?;
+    let mut sending = cast.connect_to(0, &transport)?;
+    let tickets = post_sends(&mut sending)?;
+    cast.send_mail(0, b"sent")?;
+    quickly("closing", || Ok(sending.close()?))?;
+    drop(tickets);
+    cast.meet(0)?;
+    cast.expect_resources(&before)
+}
+
+/// Has posted receives and is left: each gives its data or the one error, soon.
+fn left_receiver(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let before = cast.baseline(1)?;
+    let mut receiving = cast.accept_from(1, &transport)?;
+    let mut tickets = post_receives(&mut receiving)?;
+    // One more than will be sent, so that one is sure to fail.
+    tickets.push(receiving.recv(receiving.registrar().buffer(SIZE)?, 0)?);
+    cast.receive_mail(1)?;
+    let mut failures = 0;
+    quickly("the receives", || {
+        for ticket in tickets {
+            match receiving.wait(ticket) {
+                Ok(buffer) => ensure(buffer.len() == SIZE, || "a short message".to_owned())?,
+                Err(Error::PeerClosed { .. }) => failures += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    })?;
+    ensure(failures > 0, || {
+        "the receive that nobody sent to did not fail".to_owned()
+    })?;
+    expect_latched(
+        receiving
+            .recv(receiving.registrar().buffer(1)?, 0)
+            .map(drop),
+    )?;
+    receiving.close()?;
+    cast.meet(1)?;
+    cast.expect_resources(&before)
+}
+
+fn left_sender(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let before = cast.baseline(0)?;
+    let mut sending = cast.connect_to(0, &transport)?;
+    let tickets = post_sends(&mut sending)?;
+    cast.send_mail(0, b"sent")?;
+    quickly("the sends", || {
+        for ticket in tickets {
+            match sending.wait(ticket) {
+                Ok(_) | Err(Error::PeerClosed { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    })?;
+    let error = quickly("noticing the end", || {
+        loop {
+            let buffer = sending.registrar().buffer(1)?;
+            match sending.try_send(buffer, 0) {
+                Err(ibnet::Unposted::Failed(error, _)) => return Ok(error),
+                Ok(_) => return Err("something was announced after the end".into()),
+                Err(ibnet::Unposted::NotReady(_)) => std::thread::yield_now(),
+            }
+        }
+    })?;
+    ensure(matches!(error, Error::PeerClosed { .. }), || {
+        error.to_string()
+    })?;
+    sending.close()?;
+    cast.meet(0)?;
+    cast.expect_resources(&before)
+}
+
+/// Takes everything and closes at once: the sender's requests are done, whether or not their
+/// acknowledgements came through.
+fn taking_receiver(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    for _ in 0..5 {
+        let mut receiving = cast.accept_from(1, &transport)?;
+        let tickets = post_receives(&mut receiving)?;
+        for ticket in tickets {
+            ensure(mismatch(&receiving.wait(ticket)?, 9).is_none(), || {
+                "wrong data".to_owned()
+            })?;
+        }
+        receiving.close()?;
+    }
+    cast.meet(1)
+}
+
+fn trusting_sender(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    for _ in 0..5 {
+        let mut sending = cast.connect_to(0, &transport)?;
+        let mut tickets = Vec::new();
+        for _ in 0..IN_FLIGHT {
+            let mut buffer = sending.registrar().buffer(SIZE)?;
+            fill(&mut buffer, 9);
+            tickets.push(sending.send(buffer, 0)?);
+        }
+        for ticket in tickets {
+            sending.wait(ticket)?;
+        }
+    }
+    cast.meet(0)
+}
+
+/// Asks for its messages only after the sender has closed.
+fn late_receiver(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let mut receiving = cast.accept_from(1, &transport)?;
+    let tickets = post_receives(&mut receiving)?;
+    cast.receive_mail(1)?;
+    std::thread::sleep(Duration::from_millis(100));
+    for ticket in tickets {
+        ensure(receiving.wait(ticket)?.len() == SIZE, || {
+            "a short message".to_owned()
+        })?;
+    }
+    Ok(())
+}
+
+fn hasty_sender(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let mut sending = cast.connect_to(0, &transport)?;
+    for ticket in post_sends(&mut sending)? {
+        sending.wait(ticket)?;
+    }
+    sending.close()?;
+    cast.send_mail(0, b"gone")
+}
+
+/// The sender dies in mid-transfer.
+fn bereaved_receiver(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let before = cast.baseline(1)?;
+    let mut receiving = cast.accept_from(1, &transport)?;
+    let mut tickets = post_receives(&mut receiving)?;
+    cast.receive_mail(1)?;
+    cast.kill(1)?;
+    let error = quickly("noticing the death", || {
+        loop {
+            let ticket = tickets.pop().ok_or("all receives were done")?;
+            match receiving.wait(ticket) {
+                Ok(_) => tickets.push(receiving.recv(receiving.registrar().buffer(SIZE)?, 0)?),
+                Err(error) => return Ok(error),
+            }
+        }
+    })?;
+    ensure(matches!(error, Error::PeerLost { .. }), || {
+        error.to_string()
+    })?;
+    expect_latched(
+        receiving
+            .recv(receiving.registrar().buffer(1)?, 0)
+            .map(drop),
+    )?;
+    receiving.close()?;
+    // Nothing of the dead is left, either.
+    cast.expect_resources(&before)
+}
+
+fn doomed_sender(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    cast.baseline(0)?;
+    let mut sending = cast.connect_to(0, &transport)?;
+    let tickets = post_sends(&mut sending)?;
+    cast.send_mail(0, b"kill me")?;
+    // Sends on for as long as it lives.
+    let mut tickets = std::collections::VecDeque::from(tickets);
+    while let Some(ticket) = tickets.pop_front() {
+        let buffer = sending.wait(ticket)?;
+        tickets.push_back(sending.send(buffer, 0)?);
+    }
+    Ok(())
+}
+
+fn doomed_receiver(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    cast.baseline(1)?;
+    let mut receiving = cast.accept_from(1, &transport)?;
+    let mut tickets = std::collections::VecDeque::from(post_receives(&mut receiving)?);
+    cast.send_mail(1, b"kill me")?;
+    while let Some(ticket) = tickets.pop_front() {
+        let buffer = receiving.wait(ticket)?;
+        tickets.push_back(receiving.recv(buffer, 0)?);
+    }
+    Ok(())
+}
+
+/// The receiver dies in mid-transfer.
+fn bereaved_sender(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let before = cast.baseline(0)?;
+    let mut sending = cast.connect_to(0, &transport)?;
+    cast.receive_mail(0)?;
+    let tickets = post_sends(&mut sending)?;
+    cast.kill(0)?;
+    let error = quickly("noticing the death", || {
+        for ticket in tickets {
+            if let Err(error) = sending.wait(ticket) {
+                return Ok(error);
+            }
+        }
+        loop {
+            let buffer = sending.registrar().buffer(1)?;
+            match sending
+                .send(buffer, 0)
+                .and_then(|ticket| sending.wait(ticket))
+            {
+                Ok(_) => {}
+                Err(error) => return Ok(error),
+            }
+        }
+    })?;
+    ensure(matches!(error, Error::PeerLost { .. }), || {
+        error.to_string()
+    })?;
+    sending.close()?;
+    cast.expect_resources(&before)
+}
+
+/// Every call after the end gives the error again.
+fn expect_latched(outcome: Result<(), Error>) -> Result<(), Failure> {
+    match outcome {
+        Err(Error::PeerClosed { .. } | Error::PeerLost { .. }) => Ok(()),
+        other => Err(format!("after the end a call gives {other:?}").into()),
+    }
+}
+
+fn quickly<T>(what: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let start = Instant::now();
+    let outcome = work()?;
+    let took = start.elapsed();
+    ensure(took < PATIENCE, || format!("{what} took {took:?}"))?;
+    Ok(outcome)
+}

@@ -1,0 +1,43 @@
+//! The scenarios, by what they are about.
+
+mod connecting;
+mod data;
+mod endings;
+mod plugin;
+mod verbs_device;
+
+use std::time::Duration;
+
+use crate::play::{Role, Scenario, Scene};
+
+/// All scenarios, in the order in which they are played.
+pub(crate) fn all() -> Vec<Scenario> {
+    [
+        verbs_device::scenarios(),
+        connecting::scenarios(),
+        data::scenarios(),
+        endings::scenarios(),
+        plugin::scenarios(),
+    ]
+    .concat()
+}
+
+/// A scenario of a receiver (role 0) and a sender (role 1), on one device and on a pair.
+const fn duet(name: &'static str, roles: &'static [Role; 2]) -> Scenario {
+    Scenario {
+        name,
+        scene: Scene::OneDeviceAndPair,
+        roles,
+        limit: Duration::from_secs(120),
+    }
+}
+
+/// A scenario of one process on one device.
+const fn solo(name: &'static str, roles: &'static [Role; 1]) -> Scenario {
+    Scenario {
+        name,
+        scene: Scene::OneDevice,
+        roles,
+        limit: Duration::from_secs(120),
+    }
+}

@@ -1,0 +1,152 @@
+//! The plugin, driven by programs that know nothing but NCCL's C interface.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::cast::{Cast, ensure};
+use crate::play::{Failure, Scenario, Scene};
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let play = |name, scene, role| Scenario {
+        name,
+        scene,
+        roles: role,
+        limit: Duration::from_secs(180),
+    };
+    vec![
+        play("plugin/version-8", Scene::OneDeviceAndPair, &[version_8]),
+        play("plugin/version-9", Scene::OneDeviceAndPair, &[version_9]),
+        play("plugin/version-10", Scene::OneDeviceAndPair, &[version_10]),
+        play("plugin/version-11", Scene::OneDeviceAndPair, &[version_11]),
+        play("plugin/version-12", Scene::OneDeviceAndPair, &[version_12]),
+        play("plugin/without-a-logger", Scene::OneDevice, &[null_logger]),
+        play("plugin/bad-handle", Scene::OneDevice, &[bad_handle]),
+        play("plugin/misuse", Scene::OneDevice, &[misuse]),
+        play("plugin/no-library", Scene::NoDevice, &[no_library]),
+        play("plugin/no-device", Scene::OneDevice, &[no_device]),
+        play("plugin/wrong-setting", Scene::NoDevice, &[wrong_setting]),
+        play(
+            "plugin/all-reduce-of-four",
+            Scene::OneDeviceAndPair,
+            &[all_reduce],
+        ),
+    ]
+}
+
+fn version_8(cast: &mut Cast) -> Result<(), Failure> {
+    version(cast, "8")
+}
+
+fn version_9(cast: &mut Cast) -> Result<(), Failure> {
+    version(cast, "9")
+}
+
+fn version_10(cast: &mut Cast) -> Result<(), Failure> {
+    version(cast, "10")
+}
+
+fn version_11(cast: &mut Cast) -> Result<(), Failure> {
+    version(cast, "11")
+}
+
+fn version_12(cast: &mut Cast) -> Result<(), Failure> {
+    version(cast, "12")
+}
+
+/// Data between two processes that drive the plugin through this version of the interface.
+fn version(cast: &mut Cast, abi: &str) -> Result<(), Failure> {
+    let mut driver = driver_between_devices(cast)?;
+    run(driver.args(["--abi", abi]))
+}
+
+fn null_logger(cast: &mut Cast) -> Result<(), Failure> {
+    run(driver_between_devices(cast)?.arg("--null-logger"))
+}
+
+fn bad_handle(cast: &mut Cast) -> Result<(), Failure> {
+    run(driver_between_devices(cast)?.arg("--bad-handle"))
+}
+
+fn misuse(cast: &mut Cast) -> Result<(), Failure> {
+    run(driver_between_devices(cast)?.arg("--misuse"))
+}
+
+/// Where libibverbs is missing the plugin loads all the same, and init says so.
+fn no_library(cast: &mut Cast) -> Result<(), Failure> {
+    let mut driver = driver(cast)?;
+    driver.env("NCCL_IBVERBS_LIB", "/nonexistent/libibverbs.so.1");
+    run(driver.args(["--expect-init-error", "libibverbs is missing"]))
+}
+
+/// Where there is no device the plugin loads all the same, and init says so.
+fn no_device(cast: &mut Cast) -> Result<(), Failure> {
+    let mut driver = driver(cast)?;
+    driver.env("NCCL_IB_HCA", "=nonexistent");
+    run(driver.args(["--expect-init-error", "no usable RDMA device"]))
+}
+
+fn wrong_setting(cast: &mut Cast) -> Result<(), Failure> {
+    let mut driver = driver(cast)?;
+    driver.env("NCCL_IB_TIMEOUT", "99");
+    run(driver.args(["--expect-init-error", "NCCL_IB_TIMEOUT=99"]))
+}
+
+/// The main job: a ring all-reduce of four processes, checked against the exact sum.
+fn all_reduce(cast: &mut Cast) -> Result<(), Failure> {
+    let plugin = required(cast, "IBNET_TEST_PLUGIN")?;
+    let program = std::env::current_exe()?.with_file_name("ring_allreduce");
+    if !program.exists() {
+        return Err(cast.skip("ring_allreduce is not beside this program"));
+    }
+    let devices = cast.devices().join(",");
+    let mut command = Command::new(program);
+    command.args([
+        "--ranks",
+        "4",
+        "--size",
+        "8:1M",
+        "--iters",
+        "3",
+        "--devices",
+        &devices,
+    ]);
+    run(command.arg("--plugin").arg(plugin))
+}
+
+fn driver_between_devices(cast: &mut Cast) -> Result<Command, Failure> {
+    let mut command = driver(cast)?;
+    if let (Some(device), Some(peer)) = (cast.devices().first(), cast.devices().last()) {
+        command.args(["--dev", device, "--peer-dev", peer]);
+    }
+    Ok(command)
+}
+
+fn driver(cast: &mut Cast) -> Result<Command, Failure> {
+    let plugin = required(cast, "IBNET_TEST_PLUGIN")?;
+    let mut command = Command::new(required(cast, "IBNET_TEST_DRIVER")?);
+    command.arg(plugin);
+    Ok(command)
+}
+
+fn required(cast: &mut Cast, variable: &str) -> Result<PathBuf, Failure> {
+    match std::env::var_os(variable) {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => Err(cast.skip(&format!("{variable} is not set"))),
+    }
+}
+
+/// Runs a program to its end; what it printed is shown if it fails.
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let output = command
+        .output()
+        .map_err(|error| format!("{command:?}: {error}"))?;
+    ensure(output.status.success(), || {
+        format!(
+            "{command:?} ended with {}\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
+    })
+}

@@ -1,0 +1,49 @@
+//! Running the job in the virtual machine: kernel, files, acceleration, boot.
+
+use std::env::consts::ARCH;
+
+use crate::failure::{Result, fail};
+use crate::progress::note;
+
+use super::accel;
+use super::initramfs;
+use super::kernel;
+use super::options::{Accel, Job, Options};
+use super::programs::Programs;
+use super::qemu::Guest;
+use super::run_folder::RunFolder;
+
+/// Runs the job in a guest and returns its exit status.
+pub(super) fn run(
+    options: &Options,
+    accel: Accel,
+    programs: &Programs,
+    folder: &RunFolder,
+    on_line: &mut dyn FnMut(&str),
+) -> Result<u8> {
+    if ARCH != "x86_64" {
+        fail!(
+            "the virtual machine is made for x86-64 hosts, and this is {ARCH}; \
+               IBNET_TEST_DEVICES=... or `--accel host` runs on this host's own devices"
+        );
+    }
+    let kernel = match &options.kernel {
+        Some(given) => kernel::from_folder(given)?,
+        None => kernel::cached_or_fetched(folder.path())?,
+    };
+    let initramfs = initramfs::build(options, &kernel, programs, folder.path())?;
+    let mut guest = Guest {
+        image: &kernel.image,
+        initramfs: &initramfs,
+        kvm: true,
+        memory: options.memory,
+        folder: folder.path(),
+    };
+    guest.kvm = accel::use_kvm(accel, &kernel.version, &guest)?;
+    let how = if guest.kvm { "KVM" } else { "emulation" };
+    note(&format!("kernel {} under {how}", kernel.version));
+    match options.job {
+        Job::Shell => guest.run_shell(options.limits),
+        Job::Scenarios { .. } | Job::Command(_) => guest.run_job(options.limits, on_line),
+    }
+}

@@ -1,0 +1,111 @@
+//! The programs under test: built here, and laid out where the job expects them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cargo;
+use crate::failure::{Context, Result, fail};
+use crate::paths;
+use crate::process::{command, run};
+use crate::progress::{Step, note};
+
+const PACKAGES: &[&str] = &["ibnet-scenarios", "ncclnet-ffi", "ibnet-examples"];
+
+/// The name under which the plugin is loaded.
+const PLUGIN: &str = "libnccl-net-ibnet.so";
+
+/// The C program that knows the plugin by its C interface only.
+const DRIVER: &str = "driver";
+
+/// What has been built.
+pub(super) struct Programs {
+    executables: Vec<PathBuf>,
+    plugin: PathBuf,
+}
+
+/// Where [`Programs::install`] has put things.
+pub(super) struct Installed {
+    /// Every file that was installed, to look for the libraries that it needs.
+    pub(super) files: Vec<PathBuf>,
+}
+
+impl Programs {
+    /// Builds the packages, and the C driver into `folder`.
+    pub(super) fn build(folder: &Path) -> Result<Self> {
+        let artifacts = cargo::build_release(PACKAGES)?;
+        let mut executables = artifacts.executables;
+        executables.extend(build_driver(folder)?);
+        let Some(plugin) = artifacts.libraries.into_iter().next() else {
+            fail!("the build of ncclnet-ffi has made no shared library");
+        };
+        Ok(Self {
+            executables,
+            plugin,
+        })
+    }
+
+    /// Copies everything below a folder: programs into `bin`, the plugin into `lib`.
+    pub(super) fn install(&self, folder: &Path) -> Result<Installed> {
+        let (bin, lib) = (folder.join("bin"), folder.join("lib"));
+        paths::create_folder(&bin)?;
+        paths::create_folder(&lib)?;
+        let mut files = vec![copy(&self.plugin, &lib.join(PLUGIN))?];
+        for program in &self.executables {
+            files.push(copy(
+                program,
+                &bin.join(program.file_name().unwrap_or_default()),
+            )?);
+        }
+        Ok(Installed { files })
+    }
+
+    /// Whether the C driver is among the programs.
+    pub(super) fn has_driver(&self) -> bool {
+        self.executables
+            .iter()
+            .any(|program| program.ends_with(DRIVER))
+    }
+}
+
+/// The path of the plugin below the folder that [`Programs::install`] was given.
+pub(super) fn plugin_in(folder: &Path) -> PathBuf {
+    folder.join("lib").join(PLUGIN)
+}
+
+/// The path of the C driver below that folder.
+pub(super) fn driver_in(folder: &Path) -> PathBuf {
+    folder.join("bin").join(DRIVER)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<PathBuf> {
+    fs::copy(from, to).context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(to.to_path_buf())
+}
+
+fn build_driver(folder: &Path) -> Result<Option<PathBuf>> {
+    let source = paths::plugin_crate("tests/c/driver.c");
+    if !source.exists() {
+        note(&format!(
+            "there is no C driver: {} is missing",
+            source.display()
+        ));
+        return Ok(None);
+    }
+    let step = Step::begin("compiling the C driver");
+    let driver = folder.join(DRIVER);
+    let mut compile = command("cc")?;
+    compile.args([
+        "-std=gnu11",
+        "-O2",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pthread",
+        "-I",
+    ]);
+    compile.arg(paths::plugin_crate("include")).arg(source);
+    run(compile.arg("-o").arg(&driver).arg("-ldl"))?;
+    step.done("compiled");
+    Ok(Some(driver))
+}

@@ -20,14 +20,9 @@ use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitCode, Stdio};
 
-use ibnet::{Config, ConnectOptions, Handle, HcaFilter, RecvConnection, SendConnection, Transport};
+use ibnet::{Config, ConnectOptions, Handle, HcaFilter, Transport};
+use measure::End;
 use options::{Options, Role};
-
-/// A connection in each direction.
-struct Link {
-    sending: SendConnection,
-    receiving: RecvConnection,
-}
 
 fn main() -> ExitCode {
     let options = match Options::parse(std::env::args().skip(1)) {
@@ -104,7 +99,7 @@ fn listen(options: &Options) -> Result<(), Box<dyn Error>> {
     let sending = transport
         .connect(0, &handle, ConnectOptions::default())?
         .wait()?;
-    measure::answer(&mut Link { sending, receiving }, options)
+    End::new(sending, receiving, options)?.answer()
 }
 
 fn connect(options: &Options, handle: &str) -> Result<(), Box<dyn Error>> {
@@ -120,7 +115,7 @@ fn connect(options: &Options, handle: &str) -> Result<(), Box<dyn Error>> {
     sending.wait(ticket)?;
     let receiving = listener.accept()?;
     println!("# {}", sending.description());
-    measure::ask(&mut Link { sending, receiving }, options)
+    End::new(sending, receiving, options)?.ask()
 }
 
 fn to_hex(bytes: &[u8]) -> String {

@@ -5,9 +5,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::Error;
 use crate::handshake::frame::encode;
@@ -43,6 +44,7 @@ impl Channel {
             .map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         socket.set_tcp_nodelay(true).map_err(failed)?;
+        notice_a_dead_host(&socket).map_err(failed)?;
         match socket.connect(&peer.into()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {}
@@ -60,6 +62,7 @@ impl Channel {
     pub(crate) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        notice_a_dead_host(&stream)?;
         Ok(Self {
             stream: Arc::new(stream),
             peer,
@@ -140,6 +143,17 @@ impl Channel {
     }
 }
 
+/// Lets the system ask now and then whether the peer's host is still there. A process that dies
+/// closes its end; a host that loses its power or its cable says nothing, and a receiver that waits
+/// for data would wait for ever. Half a minute is about what a queue pair takes to give up.
+fn notice_a_dead_host<'a>(socket: impl Into<SockRef<'a>>) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    socket.into().set_tcp_keepalive(&keepalive)
+}
+
 /// Opens a listening socket on `address` (port 0: the system chooses).
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     let failed = |error| Error::socket(format!("listening on {address}"), error);
@@ -159,7 +173,7 @@ pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
 

@@ -107,6 +107,17 @@ fn open_ports(
     monitor: &Monitor,
     left_out: &mut Vec<String>,
 ) -> Result<Vec<Arc<Device>>, Error> {
+    if device.transport() != verbs::Transport::InfiniBand {
+        // iWARP and the others have no RDMA write with immediate, which carries every message.
+        let reason = format!(
+            "{}: it speaks {}, not InfiniBand or RoCE",
+            device.name(),
+            device.transport()
+        );
+        tracing::info!("{reason}");
+        left_out.push(reason);
+        return Ok(Vec::new());
+    }
     let context = device.open()?;
     let attributes = context.attributes()?;
     let name = device.name();

@@ -7,8 +7,12 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use ibverbs_sys::ibv_device;
+use ibverbs_sys::{
+    IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, IBV_TRANSPORT_UNKNOWN, IBV_TRANSPORT_UNSPECIFIED,
+    IBV_TRANSPORT_USNIC, IBV_TRANSPORT_USNIC_UDP, ibv_device,
+};
 
+use crate::c_enum::open_enum;
 use crate::context::Context;
 use crate::conv;
 use crate::error::Error;
@@ -42,6 +46,24 @@ unsafe impl Sync for Inner {}
 unsafe impl Send for DeviceList {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceList {}
+
+open_enum! {
+    /// A wire protocol (`enum ibv_transport_type`).
+    pub enum Transport(i32) {
+        /// The driver does not say.
+        NotKnown = IBV_TRANSPORT_UNKNOWN,
+        /// InfiniBand, also over Ethernet (RoCE).
+        InfiniBand = IBV_TRANSPORT_IB,
+        /// iWARP: RDMA over TCP. It has no RDMA write with immediate.
+        Iwarp = IBV_TRANSPORT_IWARP,
+        /// Cisco usNIC.
+        UsNic = IBV_TRANSPORT_USNIC,
+        /// Cisco usNIC over UDP.
+        UsNicUdp = IBV_TRANSPORT_USNIC_UDP,
+        /// A transport of the driver's own, for instance Amazon's EFA.
+        Unspecified = IBV_TRANSPORT_UNSPECIFIED,
+    }
+}
 
 /// Lists the devices of a library.
 pub(crate) fn list(library: &Library) -> Result<Vec<Device>, Error> {
@@ -112,6 +134,13 @@ impl Device {
         // SAFETY: the device is valid as long as its list.
         let index = unsafe { get_device_index(self.as_raw()) };
         (index >= 0).then_some(index)
+    }
+
+    /// What the device speaks on the wire (`transport_type` of `struct ibv_device`). RoCE counts
+    /// as InfiniBand here: it is its transport over another link layer.
+    pub fn transport(&self) -> Transport {
+        // SAFETY: the device is valid as long as its list, and the field never changes.
+        Transport::from_raw(unsafe { (*self.as_raw()).transport_type })
     }
 
     /// Opens the device. The descriptor of its asynchronous events is set to non-blocking.

@@ -236,7 +236,7 @@ pub use address::{AddressVector, Destination, GlobalRoute};
 pub use channel::{CompletionChannel, CompletionEvent};
 pub use context::Context;
 pub use cq::CompletionQueue;
-pub use device::Device;
+pub use device::{Device, Transport};
 pub use device_attr::DeviceAttributes;
 pub use ece::Ece;
 pub use error::Error;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use verbs::sys::{IBV_FORK_DISABLED, IBV_FORK_ENABLED};
-use verbs::{Error, ForkStatus};
+use verbs::{Error, ForkStatus, Transport};
 
 use crate::fake::{
     Failure, called, fail, fake, functions, library_of, oldest_functions, set_errno,
@@ -22,6 +22,20 @@ fn a_device_tells_who_it_is() {
     );
     assert_eq!(devices[1].kernel_index(), Some(7));
     assert!(format!("{:?}", devices[1]).contains("fake_1"));
+}
+
+#[test]
+fn the_transport_is_kept_whatever_it_is() {
+    for (raw, transport) in [
+        (0, Transport::InfiniBand),
+        (1, Transport::Iwarp),
+        (-1, Transport::NotKnown),
+        (99, Transport::Unknown(99)),
+    ] {
+        fake(|fake| fake.transport = raw);
+        let device = library_of(functions()).devices().unwrap().remove(0);
+        assert_eq!(device.transport(), transport);
+    }
 }
 
 #[test]

@@ -15,11 +15,13 @@ use super::{
 
 pub(super) unsafe extern "C" fn get_device_list(number: *mut c_int) -> *mut *mut ibv_device {
     or_null("get_device_list", || {
-        let (count, sysfs) = fake(|fake| (fake.devices, fake.sysfs.clone()));
+        let (count, sysfs, transport) =
+            fake(|fake| (fake.devices, fake.sysfs.clone(), fake.transport));
         let mut list: Vec<*mut ibv_device> = (0..count)
             .map(|index| {
                 // SAFETY: zeros are valid: function pointers are optional, the rest is plain.
                 let mut device: ibv_device = unsafe { zeroed() };
+                device.transport_type = transport;
                 put(&mut device.name[..], &format!("fake_{index}"));
                 put(&mut device.ibdev_path[..], sysfs.to_str().unwrap());
                 new(device)

@@ -28,6 +28,7 @@ pub(crate) struct Fake {
     pub(crate) failures: HashMap<&'static str, Failure>,
     pub(crate) devices: usize,
     pub(crate) sysfs: PathBuf,
+    pub(crate) transport: i32,
     /// Whether contexts and channels have a descriptor.
     pub(crate) descriptors: bool,
     /// What kind of contexts the device opens.
@@ -117,6 +118,7 @@ impl Default for Fake {
             failures: HashMap::new(),
             devices: 1,
             sysfs: PathBuf::from("/nonexistent/fake_0"),
+            transport: 0,
             descriptors: true,
             extended: Extended::Yes,
             device: ibv_device_attr {

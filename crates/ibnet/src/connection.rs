@@ -139,10 +139,8 @@ impl Core {
         if let Some(first) = &self.failure {
             return first.clone();
         }
-        // An orderly end is the application's business; everything else deserves a line.
-        if !matches!(error, Error::PeerClosed { .. }) {
-            tracing::warn!("{error}");
-        }
+        // Whoever called gets the error and decides whether it deserves a warning.
+        tracing::debug!("the connection ends: {error}");
         self.failure = Some(error.clone());
         // Nothing more may land in memory that the application now believes to be its own.
         for path in &self.paths {

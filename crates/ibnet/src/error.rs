@@ -15,7 +15,7 @@ use crate::config::ConfigError;
 #[non_exhaustive]
 pub enum Error {
     /// libibverbs cannot be loaded: it is not installed, or too old.
-    #[error("the library libibverbs is missing: {0}; install rdma-core (Debian: libibverbs1)")]
+    #[error("the library libibverbs is missing: {0}")]
     LibraryMissing(#[source] verbs::LoadError),
 
     /// libibverbs is there, but no device of it can be used.

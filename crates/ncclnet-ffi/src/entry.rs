@@ -1,4 +1,4 @@
-//! The C functions whose signature is the same in several API versions, and the helpers with which
+//! The C functions whose signature is the same in several API versions, and the functions with which
 //! the files of the versions turn C arguments into calls of [`plugin`](crate::plugin).
 //!
 //! Every function here and in `v8.rs` to `v12.rs` is called by NCCL through a table. Out-parameters

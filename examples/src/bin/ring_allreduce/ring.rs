@@ -286,8 +286,12 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// Polls that come right after each other.
+    /// Polls that come right after each other. Then others get the processor, if they want it.
     const EAGER: u32 = 64;
+    /// After so long the processor is left alone in between: where there are more ranks than
+    /// processors, and one of them moves the packets, polling keeps away what is polled for.
+    const LAZY_AFTER: Duration = Duration::from_millis(1);
+    const NAP: Duration = Duration::from_micros(50);
 
     pub(crate) fn new(timeout: Duration) -> Self {
         Self {
@@ -308,10 +312,14 @@ impl Idle {
         }
         self.polls = self.polls.saturating_add(1);
         if self.polls > Self::EAGER {
-            thread::yield_now();
             let waited = self.since.elapsed();
             if waited > self.timeout {
                 return Err(waited);
+            }
+            if waited < Self::LAZY_AFTER {
+                thread::yield_now();
+            } else {
+                thread::sleep(Self::NAP);
             }
         }
         Ok(())

@@ -1,26 +1,30 @@
 //! What a role of a scenario can do: open the transport, meet the other roles, watch its resources.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ibnet::{Config, ConnectOptions, Handle, Listener, RecvConnection, SendConnection, Transport};
 
 use crate::log;
-use crate::mail::{FromRole, Mail};
+use crate::mail::{FromRole, Mail, Pipes};
 use crate::play::Failure;
 use crate::resources::Resources;
 use crate::scenarios;
+use crate::simulation::Simulation;
 
 /// One role at work.
-pub(crate) struct Cast {
+pub struct Cast {
     role: usize,
     devices: Vec<String>,
     mail: Mail,
     was_skipped: bool,
+    /// Where the devices are simulated, if they are.
+    simulation: Option<Arc<Simulation>>,
 }
 
 /// Performs one role; what this process was started for.
-pub(crate) fn perform(scenario: &str, role: usize, devices: &str) -> ExitCode {
+pub fn perform(scenario: &str, role: usize, devices: &str) -> ExitCode {
     log::install();
     let Some(play) = scenarios::all()
         .into_iter()
@@ -36,8 +40,9 @@ pub(crate) fn perform(scenario: &str, role: usize, devices: &str) -> ExitCode {
     let mut cast = Cast {
         role,
         devices: devices.split(',').map(str::to_owned).collect(),
-        mail: Mail::default(),
+        mail: Mail::new(Pipes),
         was_skipped: false,
+        simulation: None,
     };
     match act(&mut cast) {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,6 +58,22 @@ pub(crate) fn perform(scenario: &str, role: usize, devices: &str) -> ExitCode {
 }
 
 impl Cast {
+    /// A role that is played on simulated devices.
+    pub(crate) fn simulated(
+        role: usize,
+        devices: Vec<String>,
+        mail: Mail,
+        simulation: Arc<Simulation>,
+    ) -> Self {
+        Self {
+            role,
+            devices,
+            mail,
+            was_skipped: false,
+            simulation: Some(simulation),
+        }
+    }
+
     pub(crate) fn role(&self) -> usize {
         self.role
     }
@@ -78,11 +99,22 @@ impl Cast {
         &self,
         change: impl FnOnce(&mut Config),
     ) -> Result<Transport, Failure> {
-        let mut config = Config::from_env()?;
+        // Simulated roles meet on the loop-back interface, whatever the machine has.
+        let mut config = match &self.simulation {
+            None => Config::from_env()?,
+            Some(_) => {
+                let mut config = Config::default();
+                config.interfaces = ibnet::InterfaceFilter::parse("=lo");
+                config
+            }
+        };
         config.hca =
             ibnet::HcaFilter::parse(&format!("={}", self.device())).map_err(|invalid| invalid.0)?;
         change(&mut config);
-        Ok(Transport::open(config)?)
+        match &self.simulation {
+            None => Ok(Transport::open(config)?),
+            Some(simulation) => Ok(Transport::with_library(simulation.library.clone(), config)?),
+        }
     }
 
     pub(crate) fn send_mail(&self, to: usize, bytes: &[u8]) -> Result<(), Failure> {
@@ -165,7 +197,10 @@ impl Cast {
 
     /// What this process and its device hold now.
     pub(crate) fn resources(&self) -> Result<Resources, Failure> {
-        Resources::count(self.device())
+        match &self.simulation {
+            None => Resources::count(self.device()),
+            Some(simulation) => Ok(Resources::simulated((simulation.objects)())),
+        }
     }
 
     /// Waits until no more is held than `before`: the kernel releases some things a moment later.

@@ -1,20 +1,23 @@
 //! Where the log goes: warnings to standard error, and counted, so that a scenario can assert how
 //! many there were. `IBNET_TEST_LOG=info` or `debug` shows more.
 
+use std::cell::Cell;
 use std::fmt::{self, Write};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-static WARNINGS: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    static WARNINGS: Cell<usize> = const { Cell::new(0) };
+}
+
 static LEVEL: OnceLock<Level> = OnceLock::new();
 
-/// Warnings since the process began.
+/// Warnings of this thread since it began.
 pub(crate) fn warnings() -> usize {
-    WARNINGS.load(Ordering::SeqCst)
+    WARNINGS.get()
 }
 
 pub(crate) fn install() {
@@ -46,7 +49,7 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let level = *event.metadata().level();
         if level <= Level::WARN {
-            WARNINGS.fetch_add(1, Ordering::SeqCst);
+            WARNINGS.set(WARNINGS.get() + 1);
         }
         let mut line = Line(String::new());
         event.record(&mut line);

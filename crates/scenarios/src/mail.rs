@@ -1,5 +1,5 @@
-//! How the roles of a scenario talk to each other: lines on standard input and output, which the
-//! runner relays. Everything else that a role prints is shown as it is.
+//! How the roles of a scenario talk to each other. Between processes it is lines on standard input
+//! and output, which the runner relays; everything else that a role prints is shown as it is.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -59,21 +59,35 @@ pub(crate) fn delivery(from: usize, bytes: &[u8]) -> String {
     format!("{from} {}", to_hex(bytes))
 }
 
+/// How a role's lines and letters get to where they belong.
+pub(crate) trait Post: Send {
+    /// Hands a line to whoever runs the play.
+    fn tell_runner(&self, line: &FromRole) -> Result<(), Failure>;
+
+    /// Waits for the next letter: from whom, and what it says.
+    fn next_letter(&mut self) -> Result<(usize, Vec<u8>), Failure>;
+}
+
 /// A role's letter box.
-#[derive(Default)]
 pub(crate) struct Mail {
-    /// Read, but from others than were waited for.
+    post: Box<dyn Post>,
+    /// Letters that have come, but from others than were waited for.
     waiting: VecDeque<(usize, Vec<u8>)>,
 }
 
 impl Mail {
-    pub(crate) fn tell_runner(&self, line: &FromRole) -> Result<(), Failure> {
-        let mut output = std::io::stdout().lock();
-        writeln!(output, "{}", line.line())?;
-        Ok(output.flush()?)
+    pub(crate) fn new(post: impl Post + 'static) -> Self {
+        Self {
+            post: Box::new(post),
+            waiting: VecDeque::new(),
+        }
     }
 
-    /// Waits for the next bytes from `from`. The runner ends the process if they never come.
+    pub(crate) fn tell_runner(&self, line: &FromRole) -> Result<(), Failure> {
+        self.post.tell_runner(line)
+    }
+
+    /// Waits for the next bytes from `from`. The runner ends the play if they never come.
     pub(crate) fn receive(&mut self, from: usize) -> Result<Vec<u8>, Failure> {
         if let Some(index) = self.waiting.iter().position(|(sender, _)| *sender == from)
             && let Some((_, bytes)) = self.waiting.remove(index)
@@ -81,22 +95,34 @@ impl Mail {
             return Ok(bytes);
         }
         loop {
-            let mut line = String::new();
-            if std::io::stdin().lock().read_line(&mut line)? == 0 {
-                return Err(format!("the runner left while mail from role {from} was due").into());
-            }
-            let parsed = line
-                .trim_end()
-                .split_once(' ')
-                .and_then(|(sender, hex)| Some((sender.parse().ok()?, from_hex(hex)?)));
-            let Some((sender, bytes)) = parsed else {
-                return Err(format!("a delivery that does not parse: {line}").into());
-            };
+            let (sender, bytes) = self.post.next_letter()?;
             if sender == from {
                 return Ok(bytes);
             }
             self.waiting.push_back((sender, bytes));
         }
+    }
+}
+
+/// The post of a process: lines on its standard input and output.
+pub(crate) struct Pipes;
+
+impl Post for Pipes {
+    fn tell_runner(&self, line: &FromRole) -> Result<(), Failure> {
+        let mut output = std::io::stdout().lock();
+        writeln!(output, "{}", line.line())?;
+        Ok(output.flush()?)
+    }
+
+    fn next_letter(&mut self) -> Result<(usize, Vec<u8>), Failure> {
+        let mut line = String::new();
+        if std::io::stdin().lock().read_line(&mut line)? == 0 {
+            return Err("the runner left while mail was due".into());
+        }
+        line.trim_end()
+            .split_once(' ')
+            .and_then(|(sender, hex)| Some((sender.parse().ok()?, from_hex(hex)?)))
+            .ok_or_else(|| format!("a delivery that does not parse: {line}").into())
     }
 }
 

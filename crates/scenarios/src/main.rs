@@ -1,8 +1,7 @@
-//! Scenarios: the whole product at work on real RDMA devices.
+//! Plays the scenarios on real RDMA devices, each role in a process of its own.
 //!
-//! Each scenario is a play with one to four roles; each role is a process of its own. The devices
-//! come from the environment, so that the same program runs in the Soft-RoCE machine and on a host
-//! with adapters:
+//! The devices come from the environment, so that the same program runs in the Soft-RoCE machine
+//! and on a host with adapters:
 //!
 //! | variable | what |
 //! |---|---|
@@ -14,18 +13,10 @@
 //! What a variable that is not set would be needed for is reported as not run, and with `CI` set
 //! that is a failure.
 
-mod cast;
-mod log;
-mod mail;
-mod pattern;
-mod play;
-mod resources;
-mod runner;
-mod scenarios;
-
 use std::process::ExitCode;
 
-use play::{Outcome, Place};
+use ibnet_scenarios::play::{self, Outcome, Place};
+use ibnet_scenarios::{all, cast, runner};
 
 const HELP: &str = "\
 usage: ibnet-scenarios [--list] [--filter TEXT]
@@ -62,7 +53,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::List => {
-            for scenario in scenarios::all() {
+            for scenario in all() {
                 println!("{}", scenario.name);
             }
             ExitCode::SUCCESS
@@ -107,7 +98,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, String>
 fn run(filter: &str) -> ExitCode {
     let stage = play::Stage::from_env();
     let (mut passed, mut failed, mut not_run) = (0, 0, 0);
-    for scenario in scenarios::all() {
+    for scenario in all() {
         if !scenario.name.contains(filter) {
             continue;
         }

@@ -6,24 +6,28 @@ use crate::cast::Cast;
 
 /// One scenario.
 #[derive(Clone, Copy)]
-pub(crate) struct Scenario {
-    pub(crate) name: &'static str,
-    pub(crate) scene: Scene,
+pub struct Scenario {
+    /// `subject/what-is-shown`.
+    pub name: &'static str,
+    /// Where it is played.
+    pub scene: Scene,
     /// What each process does.
-    pub(crate) roles: &'static [Role],
+    pub roles: &'static [Role],
     /// Longer than this means a hang.
-    pub(crate) limit: Duration,
+    pub limit: Duration,
+    /// Why it can only be played by processes, if so.
+    pub needs_processes: Option<&'static str>,
 }
 
 /// What one process of a scenario does.
-pub(crate) type Role = fn(&mut Cast) -> Result<(), Failure>;
+pub type Role = fn(&mut Cast) -> Result<(), Failure>;
 
 /// Why a role failed, in words.
-pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a scenario needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scene {
+pub enum Scene {
     /// Played twice: all roles on one device, and roles alternating between the devices of a pair.
     OneDeviceAndPair,
     /// Played once, all roles on one device.
@@ -33,29 +37,37 @@ pub(crate) enum Scene {
 }
 
 /// Where a scenario is played.
-pub(crate) enum Place {
+pub enum Place {
     /// Role n uses device n modulo the number of devices.
-    Devices { title: String, devices: Vec<String> },
+    Devices {
+        /// What to call it.
+        title: String,
+        /// Names of the devices.
+        devices: Vec<String>,
+    },
     /// It cannot be played, and why.
     Nowhere(&'static str),
 }
 
 /// How a scenario ended.
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// After so many seconds.
     Passed(f64),
+    /// And why.
     Failed(String),
+    /// And why.
     NotRun(String),
 }
 
 /// The devices that there are to play on.
-pub(crate) struct Stage {
+pub struct Stage {
     devices: Vec<String>,
     pairs: Vec<(String, String)>,
 }
 
 impl Stage {
-    pub(crate) fn from_env() -> Self {
+    /// The devices that `IBNET_TEST_DEVICES` and `IBNET_TEST_PAIRS` name.
+    pub fn from_env() -> Self {
         let list = |name| {
             let text = std::env::var(name).unwrap_or_default();
             let items = text
@@ -75,7 +87,8 @@ impl Stage {
         }
     }
 
-    pub(crate) fn places(&self, scene: Scene) -> Vec<Place> {
+    /// Where a scenario that needs `scene` is played.
+    pub fn places(&self, scene: Scene) -> Vec<Place> {
         let single = || match self.devices.first() {
             Some(device) => Place::Devices {
                 title: device.clone(),

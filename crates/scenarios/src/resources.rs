@@ -26,6 +26,16 @@ impl Resources {
         })
     }
 
+    /// Counts of simulated objects. Descriptors and threads are those of a process that plays
+    /// several roles, so they are not counted for one of them.
+    pub(crate) fn simulated(objects: BTreeMap<String, u64>) -> Self {
+        Self {
+            descriptors: 0,
+            threads: 0,
+            objects,
+        }
+    }
+
     /// Whether there is no more of anything than in `before`. There may be less: another process
     /// on the same device may have ended since.
     pub(crate) fn is_at_most(&self, before: &Self) -> bool {

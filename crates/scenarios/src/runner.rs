@@ -26,7 +26,8 @@ enum News {
     End(usize),
 }
 
-pub(crate) fn run(scenario: &Scenario, place: &Place) -> Outcome {
+/// Plays `scenario` at `place`.
+pub fn run(scenario: &Scenario, place: &Place) -> Outcome {
     let devices = match place {
         Place::Nowhere(why) => return Outcome::NotRun((*why).to_owned()),
         Place::Devices { devices, .. } => devices,

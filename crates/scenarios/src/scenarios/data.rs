@@ -45,6 +45,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             scene: Scene::OneDeviceAndPair,
             roles: &[ring_member, ring_member, ring_member, ring_member],
             limit: Duration::from_secs(120),
+            needs_processes: None,
         },
     ]
 }

@@ -7,7 +7,7 @@ use ibnet::{Error, RecvConnection, RecvTicket, SendConnection, SendTicket};
 use super::duet;
 use crate::cast::{Cast, ensure};
 use crate::pattern::{fill, mismatch};
-use crate::play::{Failure, Scenario};
+use crate::play::{Failure, Role, Scenario};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -31,15 +31,22 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "endings/what-was-sent-arrives",
             &[late_receiver, hasty_sender],
         ),
-        duet(
+        killing(
             "endings/sender-is-killed",
             &[bereaved_receiver, doomed_sender],
         ),
-        duet(
+        killing(
             "endings/receiver-is-killed",
             &[doomed_receiver, bereaved_sender],
         ),
     ]
+}
+
+/// One of the two is killed in mid-transfer.
+const fn killing(name: &'static str, roles: &'static [Role; 2]) -> Scenario {
+    let mut scenario = duet(name, roles);
+    scenario.needs_processes = Some("a process is killed");
+    scenario
 }
 
 const IN_FLIGHT: usize = 32;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::play::{Role, Scenario, Scene};
 
 /// All scenarios, in the order in which they are played.
-pub(crate) fn all() -> Vec<Scenario> {
+pub fn all() -> Vec<Scenario> {
     [
         verbs_device::scenarios(),
         connecting::scenarios(),
@@ -29,6 +29,7 @@ const fn duet(name: &'static str, roles: &'static [Role; 2]) -> Scenario {
         scene: Scene::OneDeviceAndPair,
         roles,
         limit: Duration::from_secs(120),
+        needs_processes: None,
     }
 }
 
@@ -39,5 +40,6 @@ const fn solo(name: &'static str, roles: &'static [Role; 1]) -> Scenario {
         scene: Scene::OneDevice,
         roles,
         limit: Duration::from_secs(120),
+        needs_processes: None,
     }
 }

@@ -13,6 +13,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         scene,
         roles: role,
         limit: Duration::from_secs(180),
+        needs_processes: Some("it starts the programs of the plugin"),
     };
     vec![
         play("plugin/version-8", Scene::OneDeviceAndPair, &[version_8]),

@@ -2,7 +2,8 @@
 # The first process of the test guest: makes the devices, runs the job, reports its exit status on
 # the second serial port, and powers off. The first serial port is the console, where the kernel and
 # the job print. Run by the kernel from the initramfs; the parameters that it passes on as
-# environment variables are `ibnet_probe=1` (only show that the machine boots) and `ibnet_shell=1`.
+# environment variables are `ibnet_probe=1` (only show that the machine boots), `ibnet_shell=1`, and
+# `ibnet_terminal=1` (the job's output is shown on a terminal).
 set -Eeuo pipefail
 
 export PATH=/opt/ibnet/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -83,12 +84,25 @@ echo "ibnet-guest: ready"
 if [ -n "${ibnet_shell:-}" ]; then
     export PS1='guest:\w# '
     setsid -c bash --norc -i </dev/ttyS0 >/dev/ttyS0 2>&1
-else
-    # Plain line ends, as in a pipe.
-    stty -F /dev/ttyS0 -onlcr
+    status=$?
+elif [ -n "${ibnet_terminal:-}" ]; then
     bash /opt/ibnet/job </dev/null >/dev/ttyS0 2>&1
+    status=$?
+else
+    # Outside, the output goes to a file or a pipe; so it does here, that programs leave out what is
+    # for terminals only.
+    stty -F /dev/ttyS0 -onlcr
+    exec 3> >(exec cat >/dev/ttyS0)
+    copier=$!
+    bash /opt/ibnet/job </dev/null >&3 2>&1 3>&-
+    status=$?
+    exec 3>&-
+    # What is left in the pipe; a process that the job has left behind may keep it open for ever.
+    for ((tries = 0; tries < 20; tries++)); do
+        kill -0 "$copier" 2>/dev/null || break
+        sleep 0.1
+    done
 fi
-status=$?
 
 echo "status $status" >/dev/ttyS1
 power_off

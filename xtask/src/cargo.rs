@@ -16,6 +16,8 @@ pub(crate) struct Artifacts {
     pub(crate) executables: Vec<PathBuf>,
     /// Shared libraries.
     pub(crate) libraries: Vec<PathBuf>,
+    /// Programs of integration tests.
+    pub(crate) tests: Vec<PathBuf>,
 }
 
 /// Cargo in the workspace's root, with nothing on its standard input: the cargo that runs this
@@ -30,12 +32,28 @@ pub(crate) fn cargo() -> Command {
 pub(crate) fn build_release(packages: &[&str]) -> Result<Artifacts> {
     let step = Step::begin(&format!("building {} (release)", packages.join(", ")));
     let mut command = cargo();
-    command.args([
-        "build",
-        "--release",
-        "--message-format=json-render-diagnostics",
-    ]);
+    command.arg("build");
     command.args(packages.iter().flat_map(|package| ["--package", package]));
+    let artifacts = build(command)?;
+    step.done("built");
+    Ok(artifacts)
+}
+
+/// Builds one integration test of a package in release mode.
+pub(crate) fn build_release_test(package: &str, test: &str) -> Result<PathBuf> {
+    let step = Step::begin(&format!("building the test {test} of {package} (release)"));
+    let mut command = cargo();
+    command.args(["test", "--no-run", "--package", package, "--test", test]);
+    let Some(program) = build(command)?.tests.into_iter().next() else {
+        fail!("the build of {package} has made no test {test}");
+    };
+    step.done("built");
+    Ok(program)
+}
+
+/// Runs a build, and collects what it has made.
+fn build(mut command: Command) -> Result<Artifacts> {
+    command.args(["--release", "--message-format=json-render-diagnostics"]);
     command.stderr(Stdio::inherit());
     let output = command
         .output()
@@ -47,7 +65,6 @@ pub(crate) fn build_release(packages: &[&str]) -> Result<Artifacts> {
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         collect(line, &mut artifacts);
     }
-    step.done("built");
     Ok(artifacts)
 }
 
@@ -61,6 +78,11 @@ fn collect(message: &str, artifacts: &mut Artifacts) {
         && message.contains(r#""kind":["bin"]"#)
     {
         artifacts.executables.push(path.into());
+    }
+    if let Some(path) = string_after(message, r#""executable":"#)
+        && message.contains(r#""kind":["test"]"#)
+    {
+        artifacts.tests.push(path.into());
     }
     if message.contains("\"cdylib\"")
         && let Some((_, files)) = message.split_once(r#""filenames":["#)
@@ -119,9 +141,11 @@ mod tests {
         let artifacts = collected(&[
             r#"{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"a"},"filenames":["/t/a"],"executable":"/t/a","fresh":true}"#,
             r#"{"reason":"compiler-artifact","target":{"kind":["cdylib","rlib"]},"filenames":["/t/lib\"x\\.so","/t/libx.rlib"],"executable":null,"fresh":true}"#,
+            r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"device"},"filenames":["/t/device-0123"],"executable":"/t/device-0123"}"#,
             r#"{"reason":"build-finished","success":true}"#,
         ]);
         assert_eq!(artifacts.executables, [PathBuf::from("/t/a")]);
+        assert_eq!(artifacts.tests, [PathBuf::from("/t/device-0123")]);
         assert_eq!(artifacts.libraries, [PathBuf::from("/t/lib\"x\\.so")]);
     }
 

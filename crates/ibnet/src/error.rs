@@ -158,7 +158,7 @@ pub enum Error {
     },
 }
 
-/// The broad kind of an [`Error`], for callers that must map it to a code.
+/// The broad kind of an [`enum@Error`], for callers that must map it to a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -81,6 +81,12 @@ const NEEDS: &[Need] = &[
         probe: Probe::Programs(&["cmake"]),
     },
     Need {
+        package: "python3",
+        purpose: "asked for by the same configuration",
+        groups: &[Group::Build],
+        probe: Probe::Programs(&["python3"]),
+    },
+    Need {
         package: "pkg-config",
         purpose: "finds libnl for the same",
         groups: &[Group::Build],

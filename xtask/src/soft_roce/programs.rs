@@ -17,9 +17,13 @@ const PLUGIN: &str = "libnccl-net-ibnet.so";
 /// The C program that knows the plugin by its C interface only.
 const DRIVER: &str = "driver";
 
+/// The tests of `verbs` on real devices.
+const VERBS_TESTS: &str = "verbs-device-tests";
+
 /// What has been built.
 pub(super) struct Programs {
     executables: Vec<PathBuf>,
+    verbs_tests: PathBuf,
     plugin: PathBuf,
 }
 
@@ -40,6 +44,7 @@ impl Programs {
         };
         Ok(Self {
             executables,
+            verbs_tests: cargo::build_release_test("ibnet-verbs", "device")?,
             plugin,
         })
     }
@@ -49,7 +54,10 @@ impl Programs {
         let (bin, lib) = (folder.join("bin"), folder.join("lib"));
         paths::create_folder(&bin)?;
         paths::create_folder(&lib)?;
-        let mut files = vec![copy(&self.plugin, &lib.join(PLUGIN))?];
+        let mut files = vec![
+            copy(&self.plugin, &lib.join(PLUGIN))?,
+            copy(&self.verbs_tests, &bin.join(VERBS_TESTS))?,
+        ];
         for program in &self.executables {
             files.push(copy(
                 program,
@@ -70,6 +78,11 @@ impl Programs {
 /// The path of the plugin below the folder that [`Programs::install`] was given.
 pub(super) fn plugin_in(folder: &Path) -> PathBuf {
     folder.join("lib").join(PLUGIN)
+}
+
+/// The path of the tests of `verbs` below that folder.
+pub(super) fn verbs_tests_in(folder: &Path) -> PathBuf {
+    folder.join("bin").join(VERBS_TESTS)
 }
 
 /// The path of the C driver below that folder.

@@ -30,8 +30,11 @@ pub(super) struct Guest<'a> {
 /// What a guest is booted for.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Purpose {
-    /// The job in its files.
-    Job,
+    /// The job in its files, whose output is shown on a terminal or goes elsewhere.
+    Job {
+        /// On a terminal.
+        on_terminal: bool,
+    },
     /// An interactive shell.
     Shell,
     /// To show that it boots.
@@ -46,7 +49,9 @@ impl Guest<'_> {
         let (file, step) = (create(&log)?, Step::begin("booting the machine"));
         let ready = || step.done("the machine is ready");
         let mut console = Console::of_guest(stdout(), file, ready, on_line);
-        let mut qemu = self.qemu(Purpose::Job)?;
+        let mut qemu = self.qemu(Purpose::Job {
+            on_terminal: stdout().is_terminal(),
+        })?;
         let end = stream::run(qemu.stdin(Stdio::null()), limits, &mut |piece| {
             console.feed(piece)
         })?;
@@ -113,7 +118,7 @@ impl Guest<'_> {
         let log = escape(&console_log()?);
         let console = match purpose {
             Purpose::Shell => format!("stdio,id=console,mux=on,signal=off,logfile={log}"),
-            Purpose::Job | Purpose::Probe => "stdio,id=console".to_owned(),
+            Purpose::Job { .. } | Purpose::Probe => "stdio,id=console".to_owned(),
         };
         let control = format!("file,id=control,path={}", escape(&self.control()));
         qemu.stdin(Stdio::inherit());
@@ -193,7 +198,8 @@ fn kernel_parameters(purpose: Purpose, kvm: bool) -> String {
         parameters.push(EMULATED_CLOCK);
     }
     match purpose {
-        Purpose::Job => {}
+        Purpose::Job { on_terminal: false } => {}
+        Purpose::Job { on_terminal: true } => parameters.push("ibnet_terminal=1"),
         Purpose::Shell => parameters.push("ibnet_shell=1"),
         Purpose::Probe => parameters.push("ibnet_probe=1"),
     }
@@ -224,8 +230,9 @@ fn judge(
 ) -> std::result::Result<u8, String> {
     let state = if ready { "" } else { " while it booted" };
     match (end, status) {
-        _ if panicked => Err(format!("the guest's kernel panicked{state}")),
+        // A kernel that has panicked reports nothing more, so the words alone prove nothing.
         (End::Exited(_), Some(status)) => Ok(status),
+        _ if panicked => Err(format!("the guest's kernel panicked{state}")),
         (End::Exited(exit), None) if exit.success() => Err(format!(
             "the guest ended{state} without reporting an exit status"
         )),
@@ -271,7 +278,8 @@ mod tests {
         assert!(reason(exited(0), None, false, true).contains("without reporting"));
         assert!(reason(exited(0), None, false, false).contains("while it booted"));
         assert!(reason(exited(1), None, false, false).contains("QEMU failed"));
-        assert!(reason(exited(0), Some(0), true, true).contains("panicked"));
+        assert!(reason(exited(0), None, true, true).contains("panicked"));
+        assert_eq!(judge(&exited(0), Some(0), true, true), Ok(0));
         assert!(reason(End::Silent(minute), Some(0), false, true).contains("nothing for 60 s"));
         assert!(reason(End::TooLong(minute), None, false, true).contains("after 60 s"));
     }
@@ -283,7 +291,9 @@ mod tests {
 
     #[test]
     fn the_guest_learns_what_it_is_for() {
-        assert!(!kernel_parameters(Purpose::Job, true).contains("ibnet_"));
+        assert!(!kernel_parameters(Purpose::Job { on_terminal: false }, true).contains("ibnet_"));
+        let on_terminal = kernel_parameters(Purpose::Job { on_terminal: true }, true);
+        assert!(on_terminal.ends_with(" ibnet_terminal=1"));
         assert!(kernel_parameters(Purpose::Shell, false).ends_with(" ibnet_shell=1"));
         assert!(kernel_parameters(Purpose::Probe, true).ends_with(" ibnet_probe=1"));
     }

@@ -86,10 +86,14 @@ fn ten_receiver(cast: &mut Cast) -> Result<(), Failure> {
         connections.push(listener.accept()?);
     }
     drop(listener);
-    // Which client came through first is not defined: the message says who it is.
-    let mut seen = [false; 10];
+    // Announced on all of them first: the clients may send in another order than they came in.
+    let mut tickets = Vec::new();
     for receiving in &mut connections {
-        let ticket = receiving.recv(receiving.registrar().buffer(1)?, 0)?;
+        tickets.push(receiving.recv(receiving.registrar().buffer(1)?, 0)?);
+    }
+    // The message says which client it is.
+    let mut seen = [false; 10];
+    for (receiving, ticket) in connections.iter_mut().zip(tickets) {
         let client = usize::from(receiving.wait(ticket)?[0]);
         ensure(!std::mem::replace(&mut seen[client], true), || {
             format!("client {client} twice")

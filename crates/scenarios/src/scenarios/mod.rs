@@ -4,7 +4,8 @@ mod connecting;
 mod data;
 mod endings;
 mod plugin;
-mod verbs_device;
+mod programs;
+mod verbs_tests;
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::play::{Role, Scenario, Scene};
 /// All scenarios, in the order in which they are played.
 pub fn all() -> Vec<Scenario> {
     [
-        verbs_device::scenarios(),
+        verbs_tests::scenarios(),
         connecting::scenarios(),
         data::scenarios(),
         endings::scenarios(),

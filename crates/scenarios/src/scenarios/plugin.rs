@@ -1,10 +1,10 @@
 //! The plugin, driven by programs that know nothing but NCCL's C interface.
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::cast::{Cast, ensure};
+use super::programs::{required, run};
+use crate::cast::Cast;
 use crate::play::{Failure, Scenario, Scene};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
@@ -128,26 +128,4 @@ fn driver(cast: &mut Cast) -> Result<Command, Failure> {
     let mut command = Command::new(required(cast, "IBNET_TEST_DRIVER")?);
     command.arg(plugin);
     Ok(command)
-}
-
-fn required(cast: &mut Cast, variable: &str) -> Result<PathBuf, Failure> {
-    match std::env::var_os(variable) {
-        Some(path) => Ok(PathBuf::from(path)),
-        None => Err(cast.skip(&format!("{variable} is not set"))),
-    }
-}
-
-/// Runs a program to its end; what it printed is shown if it fails.
-fn run(command: &mut Command) -> Result<(), Failure> {
-    let output = command
-        .output()
-        .map_err(|error| format!("{command:?}: {error}"))?;
-    ensure(output.status.success(), || {
-        format!(
-            "{command:?} ended with {}\n{}{}",
-            output.status,
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        )
-    })
 }

@@ -1,0 +1,26 @@
+//! The tests of the `verbs` crate on the same devices.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::programs::{required, run};
+use crate::cast::Cast;
+use crate::play::{Failure, Scenario, Scene};
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    vec![Scenario {
+        name: "verbs/device-tests",
+        scene: Scene::OneDevice,
+        roles: &[device_tests],
+        limit: Duration::from_secs(120),
+        needs_processes: Some("it starts the test program of verbs"),
+    }]
+}
+
+fn device_tests(cast: &mut Cast) -> Result<(), Failure> {
+    let before = cast.resources()?;
+    let mut tests = Command::new(required(cast, "IBNET_TEST_VERBS")?);
+    tests.env("IBNET_TEST_DEVICES", cast.device());
+    run(tests.arg("--include-ignored"))?;
+    cast.expect_resources(&before)
+}

@@ -20,8 +20,10 @@ use crate::transport::Inner;
 /// Completions to take from the queue at a time.
 pub(crate) const POLL_BATCH: usize = 32;
 
-/// How long after the peer's farewell completions may still arrive: the device may hand over a
-/// completion a moment after it acknowledged the data to the peer.
+/// How long one source of news waits for the other. After the peer's farewell completions may still
+/// arrive: the device may hand over a completion a moment after it acknowledged the data to the
+/// peer. After a failed work request the news of the peer's death may: the kernel tears a killed
+/// process down piece by piece.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// The common part of both ends. The order of the fields is the order of teardown: queue pairs,
@@ -34,7 +36,10 @@ pub(crate) struct Core {
     channel: Channel,
     decoder: Decoder,
     attention: Arc<Attention>,
+    /// The peer has left.
     ending: Option<Ending>,
+    /// A work request has failed, perhaps because the peer is gone.
+    suspicion: Option<Ending>,
     failure: Option<Error>,
     names: Names,
     pub(crate) device: Arc<Device>,
@@ -42,10 +47,19 @@ pub(crate) struct Core {
     inner: Arc<Inner>,
 }
 
-/// How the peer left.
+/// What will end the connection, and since when that is known.
 struct Ending {
     since: Instant,
     error: Error,
+}
+
+impl Ending {
+    fn now(error: Error) -> Self {
+        Self {
+            since: Instant::now(),
+            error,
+        }
+    }
 }
 
 /// Both ends, in words, for every error message and log line.
@@ -100,6 +114,7 @@ impl Core {
             decoder,
             attention,
             ending: None,
+            suspicion: None,
             failure: None,
             names,
             device,
@@ -163,9 +178,14 @@ impl Core {
         self.batch[index]
     }
 
-    /// Ends the connection because of a work request that failed.
+    /// A work request has failed. The connection will end because of that, unless the control
+    /// channel tells within [`GRACE`] that the peer closed or died: then that was the cause, and
+    /// what the work request says is but a symptom.
     #[cold]
-    pub(crate) fn completion_failed(&mut self, completion: &WorkCompletion) -> Error {
+    pub(crate) fn work_failed(&mut self, completion: &WorkCompletion) {
+        if self.suspicion.is_some() || self.ending.is_some() || self.failure.is_some() {
+            return;
+        }
         let (timeout, retries) = (self.config().timeout, self.config().retry_count);
         let error = Error::Completion {
             connection: format!("{} (queue pair {:#x})", self.names, completion.qp_num()),
@@ -173,7 +193,8 @@ impl Core {
             vendor: completion.vendor_error(),
             hint: hint(completion.status(), timeout, retries),
         };
-        self.fail(error)
+        self.suspicion = Some(Ending::now(error));
+        self.attention.raise(ENDING);
     }
 
     /// Looks at what the events thread has reported. Returns the peer's farewell when it has just
@@ -247,10 +268,7 @@ impl Core {
     }
 
     fn end(&mut self, error: Error) {
-        self.ending = Some(Ending {
-            since: Instant::now(),
-            error,
-        });
+        self.ending = Some(Ending::now(error));
     }
 
     pub(crate) fn protocol_error(&self, what: &str) -> Error {
@@ -260,33 +278,27 @@ impl Core {
         }
     }
 
-    /// Whether the peer has left.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.ending.is_some()
-    }
-
-    /// Fails the connection if the peer has left and its last completions have had the time to
-    /// arrive.
+    /// Fails the connection if it is ending and what was under way has had the time to arrive.
     #[cold]
     pub(crate) fn fail_after_grace(&mut self) -> Result<(), Error> {
-        let Some(ending) = &self.ending else {
-            return Ok(());
-        };
-        if ending.since.elapsed() < GRACE {
-            return Ok(());
+        match self.ending.as_ref().or(self.suspicion.as_ref()) {
+            Some(ending) if ending.since.elapsed() >= GRACE => {
+                let error = ending.error.clone();
+                Err(self.fail(error))
+            }
+            _ => Ok(()),
         }
-        let error = ending.error.clone();
-        Err(self.fail(error))
     }
 
-    /// The error for new requests once the peer has left. Those that are outstanding may still
-    /// be done, so the connection as a whole does not fail here.
+    /// Whether new requests can be made. Once the peer has left they are refused; those that are
+    /// outstanding may still be done, so the connection as a whole does not fail here.
     #[cold]
-    pub(crate) fn refuse_when_ending(&self) -> Result<(), Error> {
-        match &self.ending {
-            None => Ok(()),
-            Some(ending) => Err(ending.error.clone()),
+    pub(crate) fn accepts_requests(&mut self) -> Result<bool, Error> {
+        if let Some(ending) = &self.ending {
+            return Err(ending.error.clone());
         }
+        self.fail_after_grace()?;
+        Ok(self.suspicion.is_none())
     }
 
     /// Says farewell and stops the queue pairs. What remains is dropped in the order of the fields.

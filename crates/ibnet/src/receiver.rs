@@ -206,7 +206,9 @@ impl RecvConnection {
         self.core.check()?;
         if self.core.needs_attention() {
             self.attend()?;
-            self.core.refuse_when_ending()?;
+            if !self.core.accepts_requests()? {
+                return Ok(None);
+            }
         }
         if !(1..=MAX_GROUP).contains(&buffers.len()) {
             return Err(Error::InvalidArgument(format!(
@@ -434,7 +436,8 @@ impl RecvConnection {
 
     fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
         if !completion.is_success() {
-            return self.complete_with_error(completion);
+            self.core.work_failed(completion);
+            return Ok(());
         }
         if completion.opcode() != WcOpcode::RECV_RDMA_WITH_IMM {
             let work = WorkId::decode(completion.wr_id());
@@ -447,16 +450,6 @@ impl RecvConnection {
         let path = completion.wr_id() as usize;
         self.take_part(completion)?;
         self.consumed(path)
-    }
-
-    #[cold]
-    fn complete_with_error(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
-        // Whoever has left answers no more, and may have left just now.
-        self.core.attend();
-        if self.core.is_ending() || self.core.has_failed() {
-            return Ok(());
-        }
-        Err(self.core.completion_failed(completion))
     }
 
     /// A part of a message has arrived.

@@ -159,7 +159,9 @@ impl SendConnection {
         if self.core.needs_attention() {
             self.attend()?;
             // Whoever has left will take no new message.
-            self.core.refuse_when_ending()?;
+            if !self.core.accepts_requests()? {
+                return Ok(None);
+            }
         }
         let lkey = self.lkey(data, length, region)?;
         let Some((id, position, entry)) = self.find(tag)? else {
@@ -472,7 +474,8 @@ impl SendConnection {
 
     fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
         if !completion.is_success() {
-            return self.complete_with_error(completion);
+            self.core.work_failed(completion);
+            return Ok(());
         }
         let work = WorkId::decode(completion.wr_id());
         let path = usize::from(work.path);
@@ -488,17 +491,6 @@ impl SendConnection {
             send.outstanding = send.outstanding.saturating_sub(1);
         }
         Ok(())
-    }
-
-    #[cold]
-    fn complete_with_error(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
-        // After the peer's farewell its queue pair no longer answers, so what it said counts, and
-        // it may have said it just now.
-        self.attend_farewell();
-        if self.core.is_ending() || self.core.has_failed() {
-            return Ok(());
-        }
-        Err(self.core.completion_failed(completion))
     }
 
     fn attend(&mut self) -> Result<(), Error> {

@@ -232,8 +232,11 @@ fn bereaved_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let error = quickly("noticing the death", || {
         loop {
             let ticket = tickets.pop().ok_or("all receives were done")?;
-            match receiving.wait(ticket) {
-                Ok(_) => tickets.push(receiving.recv(receiving.registrar().buffer(SIZE)?, 0)?),
+            let again = receiving
+                .wait(ticket)
+                .and_then(|buffer| receiving.recv(buffer, 0));
+            match again {
+                Ok(ticket) => tickets.push(ticket),
                 Err(error) => return Ok(error),
             }
         }

@@ -11,7 +11,7 @@ use verbs::{Access, RecvRequest, RemoteAddress, SendRequest, Sge, WcOpcode, Work
 use crate::connection::{Core, Parts};
 use crate::error::Error;
 use crate::handshake::message::RemoteArea;
-use crate::immediate::{Immediate, SizeTold, lap};
+use crate::inbox::{Inbox, Violation};
 use crate::memory::Area;
 use crate::owned::Owned;
 use crate::path::Path;
@@ -44,11 +44,7 @@ pub struct RecvConnection {
     /// The ring in the sender's memory.
     ring: RemoteAddress,
     requests: Table<Receive>,
-    entries: Box<[Entry; ENTRIES as usize]>,
-    /// Id of the next entry to announce.
-    next: u64,
-    /// Id of the oldest entry that is not free.
-    oldest: u64,
+    inbox: Inbox,
     receives: Vec<Receives>,
     replacements: Box<[RecvRequest; REPLENISH]>,
     announced_since_signal: u32,
@@ -88,18 +84,6 @@ struct Receive {
     buffers: u8,
     outstanding: u8,
     sizes: [u32; MAX_GROUP],
-}
-
-/// One announced buffer.
-#[derive(Clone, Copy, Default)]
-struct Entry {
-    is_open: bool,
-    request: u16,
-    position: u8,
-    parts: u8,
-    capacity: u32,
-    bytes: u32,
-    id: u64,
 }
 
 /// The receives of one path.
@@ -167,9 +151,7 @@ impl RecvConnection {
                 rkey: ring.rkeys.first().copied().unwrap_or(0),
             },
             requests: Table::new(),
-            entries: Box::new([Entry::default(); ENTRIES as usize]),
-            next: first_entry,
-            oldest: first_entry,
+            inbox: Inbox::new(first_entry),
             receives,
             replacements: Box::new([RecvRequest::new(0); REPLENISH]),
             announced_since_signal: 0,
@@ -222,7 +204,7 @@ impl RecvConnection {
                 return Ok(None);
             }
         }
-        let first = self.next;
+        let first = self.inbox.next();
         for (position, buffer) in buffers.iter().enumerate() {
             let entry = self.announcement(buffer, position, buffers.len())?;
             self.staging
@@ -239,18 +221,9 @@ impl RecvConnection {
             return Ok(None);
         };
         for (position, buffer) in buffers.iter().enumerate() {
-            let id = first.wrapping_add(position as u64);
-            self.entries[ring::slot(id)] = Entry {
-                is_open: true,
-                request: request.index(),
-                position: position as u8,
-                parts: 0,
-                capacity: clamp_capacity(buffer.capacity),
-                bytes: 0,
-                id,
-            };
+            let capacity = clamp_capacity(buffer.capacity);
+            self.inbox.open(request.index(), position as u8, capacity);
         }
-        self.next = first.wrapping_add(buffers.len() as u64);
         self.announce(first, buffers.len(), request)?;
         Ok(Some(request))
     }
@@ -325,9 +298,7 @@ impl RecvConnection {
     /// Whether `buffers` more can be announced now.
     fn has_room(&self, buffers: u64) -> bool {
         // A group is at most two writes: one more at the end of the ring.
-        !self.requests.is_full()
-            && self.next.wrapping_sub(self.oldest) + buffers <= ENTRIES
-            && self.core.paths[0].room() >= 2
+        !self.requests.is_full() && self.inbox.has_room(buffers) && self.core.paths[0].room() >= 2
     }
 
     fn announcement(
@@ -454,46 +425,26 @@ impl RecvConnection {
 
     /// A part of a message has arrived.
     fn take_part(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
-        let part = completion.immediate().and_then(Immediate::decode);
-        let Some(part) = part else {
-            return Err(self.violated("an immediate that means nothing"));
-        };
-        let slot = usize::from(part.slot);
-        let entry = &mut self.entries[slot];
-        if !entry.is_open || lap(entry.id) != part.lap {
-            return Err(self.violated("a part of a message that is not expected"));
-        }
-        entry.parts += 1;
-        let (bytes, overflows) = entry.bytes.overflowing_add(completion.byte_len());
-        entry.bytes = bytes;
-        if entry.parts < part.parts {
-            return Ok(());
-        }
-        let size = match part.size_told {
-            SizeTold::BySum if overflows => u32::MAX,
-            SizeTold::BySum => entry.bytes,
-            SizeTold::AsAnnounced => entry.capacity,
-            SizeTold::InTable => self.sizes.read_u32(slot * 4),
-        };
-        if entry.parts > part.parts || size > entry.capacity {
-            return Err(self.violated("a message larger than its buffer, or in too many parts"));
-        }
-        entry.is_open = false;
-        let (request, position) = (entry.request, usize::from(entry.position));
-        if let Some(receive) = self.requests.at(request) {
-            receive.sizes[position] = size;
-            receive.outstanding = receive.outstanding.saturating_sub(1);
-        }
-        while self.oldest != self.next && !self.entries[ring::slot(self.oldest)].is_open {
-            self.oldest = self.oldest.wrapping_add(1);
+        let taken = self.inbox.take(
+            completion.immediate(),
+            completion.byte_len(),
+            // Written before the immediate, which has been seen.
+            |slot| self.sizes.read_u32(slot * 4),
+        );
+        match taken {
+            Ok(None) => {}
+            Ok(Some(arrived)) => {
+                if let Some(receive) = self.requests.at(arrived.request) {
+                    receive.sizes[usize::from(arrived.position)] = arrived.size;
+                    receive.outstanding = receive.outstanding.saturating_sub(1);
+                }
+            }
+            Err(Violation(what)) => {
+                let error = self.core.protocol_error(what);
+                return Err(self.core.fail(error));
+            }
         }
         Ok(())
-    }
-
-    #[cold]
-    fn violated(&mut self, what: &str) -> Error {
-        let error = self.core.protocol_error(what);
-        self.core.fail(error)
     }
 
     /// A receive of `path` was used up; replaces them in batches.

@@ -1,9 +1,8 @@
 //! The sending end.
 //!
-//! A send waits for the receiver's announcement, takes the buffer whose tag it has, and writes the
-//! data there. The last write carries the immediate that tells the receiver. Announcements are
-//! matched group by group in the order of the ring; within a group the sender may post in any
-//! order.
+//! A send waits for the receiver's announcement, takes the buffer whose tag it has
+//! ([`crate::matching`]), and writes the data there. The last write carries the immediate that tells
+//! the receiver.
 
 use std::sync::Arc;
 
@@ -13,11 +12,13 @@ use crate::connection::{Core, Parts};
 use crate::error::Error;
 use crate::handshake::message::{Closing, RemoteArea};
 use crate::immediate::{Immediate, SizeTold, lap};
+use crate::matching::{ImpossibleGroup, Match, Matching};
 use crate::memory::Area;
 use crate::owned::Owned;
+use crate::part_log::PartLog;
 use crate::region::{Region, Registrar};
 use crate::requests::{RequestId, Table};
-use crate::ring::{self, Announced, Announcement, MAX_GROUP};
+use crate::ring::{self, Announced};
 use crate::stripe;
 use crate::work_id::WorkId;
 
@@ -32,7 +33,7 @@ const CHAIN: usize = 32;
 /// Dropping it closes the connection, whatever is outstanding.
 pub struct SendConnection {
     core: Core,
-    ring: Announced,
+    matching: Matching,
     /// Sizes on their way to the peer's table, where they cannot be sent inline.
     sizes: Area,
     /// The peer's table.
@@ -41,7 +42,6 @@ pub struct SendConnection {
     /// Parts in the order posted, for each path.
     parts: Vec<PartLog>,
     chain: Box<[SendRequest; CHAIN]>,
-    group: Group,
     largest_write: u32,
     has_warned_of_cut: bool,
     is_closed: bool,
@@ -55,24 +55,6 @@ struct Send {
     outstanding: u8,
     /// Bytes that were sent.
     size: u32,
-}
-
-/// The oldest group that still has unmatched buffers.
-struct Group {
-    /// Id of its first entry.
-    first: u64,
-    /// Number of its entries; 0 if it has not been seen yet.
-    length: u8,
-    /// Bit n: entry n has been matched.
-    matched: u8,
-}
-
-/// The requests of the parts posted on a path, oldest first: reliable connections complete in
-/// order. 256 requests of one part each is the most that can be outstanding.
-struct PartLog {
-    requests: Box<[u16; ring::ENTRIES as usize]>,
-    posted: u64,
-    completed: u64,
 }
 
 /// What a sending end is made of.
@@ -103,7 +85,7 @@ impl SendConnection {
         };
         Ok(Self {
             core,
-            ring,
+            matching: Matching::new(ring, first_entry),
             sizes,
             size_table: RemoteAddress {
                 address: size_table.address,
@@ -113,11 +95,6 @@ impl SendConnection {
             requests: Table::new(),
             parts: logs,
             chain: Box::new([SendRequest::write(0, None, nothing); CHAIN]),
-            group: Group {
-                first: first_entry,
-                length: 0,
-                matched: 0,
-            },
             largest_write,
             has_warned_of_cut: false,
             is_closed: false,
@@ -164,9 +141,17 @@ impl SendConnection {
             }
         }
         let lkey = self.lkey(data, length, region)?;
-        let Some((id, position, entry)) = self.find(tag)? else {
-            return Ok(None);
+        let found = match self.matching.find(tag as u32) {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(None),
+            Err(ImpossibleGroup) => {
+                let error = self
+                    .core
+                    .protocol_error("an announcement of an impossible group");
+                return Err(self.core.fail(error));
+            }
         };
+        let Match { id, entry, .. } = found;
         let size = self.cut(length, entry.capacity)?;
 
         let writes = stripe::write_count(size, self.largest_write);
@@ -223,7 +208,7 @@ impl SendConnection {
         };
         self.post(&part)?;
         self.parts[path].push(request.index());
-        self.group.take(position);
+        self.matching.take(&found);
         Ok(Some(request))
     }
 
@@ -292,53 +277,6 @@ impl SendConnection {
                 "sending {length} bytes from memory that is not registered"
             ))),
         }
-    }
-
-    /// The announced buffer for `tag`: its id, its position in the group, and the entry.
-    fn find(&mut self, tag: i32) -> Result<Option<(u64, u8, Announcement)>, Error> {
-        if self.group.length == 0 && !self.see_group()? {
-            return Ok(None);
-        }
-        for position in 0..self.group.length {
-            if self.group.matched & (1 << position) != 0 {
-                continue;
-            }
-            let id = self.group.first.wrapping_add(u64::from(position));
-            // All entries were ready when the group was seen, and the receiver writes none again
-            // before it is matched; a peer that does so only loses its own buffer.
-            let Some(entry) = self.ring.read(id) else {
-                continue;
-            };
-            if entry.tag == tag as u32 {
-                return Ok(Some((id, position, entry)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Whether the next group has been announced in full.
-    fn see_group(&mut self) -> Result<bool, Error> {
-        let first = self.group.first;
-        let Some(entry) = self.ring.read(first) else {
-            return Ok(false);
-        };
-        if !(1..=MAX_GROUP).contains(&usize::from(entry.group)) || entry.position != 0 {
-            let error = self
-                .core
-                .protocol_error("an announcement of an impossible group");
-            return Err(self.core.fail(error));
-        }
-        let rest = 1..u64::from(entry.group);
-        if !rest
-            .into_iter()
-            .all(|ahead| self.ring.is_ready(first.wrapping_add(ahead)))
-        {
-            // Lines of one write may become visible in any order.
-            return Ok(false);
-        }
-        self.group.length = entry.group;
-        self.group.matched = 0;
-        Ok(true)
     }
 
     /// The bytes to send of `length` into a buffer of `capacity`.
@@ -484,9 +422,7 @@ impl SendConnection {
             return Ok(());
         };
         state.finished(work.requests);
-        if parts.completed < parts.posted {
-            parts.completed += 1;
-        }
+        parts.complete();
         if let Some(send) = self.requests.at(work.request.index()) {
             send.outstanding = send.outstanding.saturating_sub(1);
         }
@@ -508,9 +444,7 @@ impl SendConnection {
     /// their acknowledgements may never come.
     fn apply(&mut self, closing: &Closing) {
         for (log, taken) in self.parts.iter_mut().zip(&closing.parts_taken) {
-            while log.completed < log.posted && log.completed < *taken {
-                let request = log.oldest();
-                log.completed += 1;
+            while let Some(request) = log.complete_if_before(*taken) {
                 if let Some(send) = self.requests.at(request) {
                     send.outstanding = send.outstanding.saturating_sub(1);
                 }
@@ -539,73 +473,4 @@ struct Part {
     needed: u32,
     remote: RemoteAddress,
     immediate: Immediate,
-}
-
-impl Group {
-    /// Marks the entry at `position` as matched; after the last one the next group is due.
-    fn take(&mut self, position: u8) {
-        self.matched |= 1 << position;
-        if u32::from(self.length) == self.matched.count_ones() {
-            self.first = self.first.wrapping_add(u64::from(self.length));
-            self.length = 0;
-        }
-    }
-}
-
-impl PartLog {
-    fn new() -> Self {
-        Self {
-            requests: Box::new([0; ring::ENTRIES as usize]),
-            posted: 0,
-            completed: 0,
-        }
-    }
-
-    fn push(&mut self, request: u16) {
-        self.requests[ring::slot(self.posted)] = request;
-        self.posted += 1;
-    }
-
-    fn oldest(&self) -> u16 {
-        self.requests[ring::slot(self.completed)]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_is_matched_in_any_order_and_then_left() {
-        let mut group = Group {
-            first: u64::MAX - 1,
-            length: 4,
-            matched: 0,
-        };
-        for position in [2, 0, 3] {
-            group.take(position);
-            assert_eq!(group.length, 4);
-        }
-        group.take(1);
-        assert_eq!((group.first, group.length), (2, 0));
-        let mut full = Group {
-            first: 0,
-            length: 8,
-            matched: 0x7f,
-        };
-        full.take(7);
-        assert_eq!((full.first, full.length), (8, 0));
-    }
-
-    #[test]
-    fn the_log_remembers_the_oldest_parts() {
-        let mut log = PartLog::new();
-        for request in 0..1000_u16 {
-            log.push(request);
-            if log.posted - log.completed == ring::ENTRIES {
-                assert_eq!(u64::from(log.oldest()), log.completed);
-                log.completed += 1;
-            }
-        }
-    }
 }

@@ -1,0 +1,136 @@
+//! Which announced buffer a message goes to.
+//!
+//! Groups are matched in the order of the ring; within the oldest one that still has free buffers
+//! the tag decides, so the sender may post its messages in any order.
+
+use crate::ring::{Announced, Announcement, MAX_GROUP};
+
+/// The sender's view of what has been announced and what of it is taken.
+pub(crate) struct Matching {
+    ring: Announced,
+    group: Group,
+}
+
+/// The oldest group that still has free buffers.
+struct Group {
+    /// Id of its first entry.
+    first: u64,
+    /// Number of its entries; 0 if it has not been seen yet.
+    length: u8,
+    /// Bit n: entry n is taken.
+    taken: u8,
+}
+
+/// A free buffer for a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Match {
+    /// Id of the entry.
+    pub(crate) id: u64,
+    /// Its position in the group.
+    position: u8,
+    pub(crate) entry: Announcement,
+}
+
+/// The receiver has announced something that cannot be.
+#[derive(Debug)]
+pub(crate) struct ImpossibleGroup;
+
+impl Matching {
+    /// Nothing is announced yet; the first entry will be `first_entry`.
+    pub(crate) fn new(ring: Announced, first_entry: u64) -> Self {
+        let group = Group {
+            first: first_entry,
+            length: 0,
+            taken: 0,
+        };
+        Self { ring, group }
+    }
+
+    /// The free buffer for `tag` in the oldest group, if it is announced.
+    pub(crate) fn find(&mut self, tag: u32) -> Result<Option<Match>, ImpossibleGroup> {
+        if self.group.length == 0 && !self.see_group()? {
+            return Ok(None);
+        }
+        for position in 0..self.group.length {
+            if self.group.taken & (1 << position) != 0 {
+                continue;
+            }
+            let id = self.group.first.wrapping_add(u64::from(position));
+            // All entries were ready when the group was seen, and the receiver writes none again
+            // before it is matched; a peer that does so only loses its own buffer.
+            let Some(entry) = self.ring.read(id) else {
+                continue;
+            };
+            if entry.tag == tag {
+                return Ok(Some(Match {
+                    id,
+                    position,
+                    entry,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The buffer that [`find`](Self::find) found last is taken.
+    pub(crate) fn take(&mut self, found: &Match) {
+        self.group.take(found.position);
+    }
+
+    /// Whether the next group has been announced in full.
+    fn see_group(&mut self) -> Result<bool, ImpossibleGroup> {
+        let first = self.group.first;
+        let Some(entry) = self.ring.read(first) else {
+            return Ok(false);
+        };
+        if !(1..=MAX_GROUP).contains(&usize::from(entry.group)) || entry.position != 0 {
+            return Err(ImpossibleGroup);
+        }
+        // Lines of one write may become visible in any order.
+        let mut rest = 1..u64::from(entry.group);
+        if !rest.all(|ahead| self.ring.is_ready(first.wrapping_add(ahead))) {
+            return Ok(false);
+        }
+        self.group.length = entry.group;
+        self.group.taken = 0;
+        Ok(true)
+    }
+}
+
+impl Group {
+    /// Marks the entry at `position` as taken; after the last one the next group is due.
+    fn take(&mut self, position: u8) {
+        self.taken |= 1 << position;
+        if u32::from(self.length) == self.taken.count_ones() {
+            self.first = self.first.wrapping_add(u64::from(self.length));
+            self.length = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_matched_in_any_order_and_then_left() {
+        let mut group = Group {
+            first: u64::MAX - 1,
+            length: 4,
+            taken: 0,
+        };
+        for position in [2, 0, 3] {
+            group.take(position);
+            assert_eq!(group.length, 4);
+        }
+        group.take(1);
+        assert_eq!((group.first, group.length), (2, 0));
+        let mut full = Group {
+            first: 0,
+            length: 8,
+            taken: 0x7f,
+        };
+        full.take(7);
+        assert_eq!((full.first, full.length), (8, 0));
+    }
+}

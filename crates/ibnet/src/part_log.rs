@@ -1,0 +1,71 @@
+//! Which requests the parts on a path belong to, in the order posted.
+#![forbid(unsafe_code)]
+
+use crate::ring;
+
+/// The requests of the parts posted on one path, oldest first: reliable connections complete in
+/// order. No more than 256 can be under way, because each has an entry of the ring.
+pub(crate) struct PartLog {
+    requests: Box<[u16; ring::ENTRIES as usize]>,
+    posted: u64,
+    completed: u64,
+}
+
+impl PartLog {
+    pub(crate) fn new() -> Self {
+        Self {
+            requests: Box::new([0; ring::ENTRIES as usize]),
+            posted: 0,
+            completed: 0,
+        }
+    }
+
+    /// A part of `request` was posted.
+    pub(crate) fn push(&mut self, request: u16) {
+        self.requests[ring::slot(self.posted)] = request;
+        self.posted += 1;
+    }
+
+    /// The oldest part has completed: gives its request.
+    pub(crate) fn complete(&mut self) -> Option<u16> {
+        self.complete_if_before(u64::MAX)
+    }
+
+    /// The oldest part has completed if fewer than `count` had before it: gives its request.
+    pub(crate) fn complete_if_before(&mut self, count: u64) -> Option<u16> {
+        if self.completed == self.posted || self.completed >= count {
+            return None;
+        }
+        let request = self.requests[ring::slot(self.completed)];
+        self.completed += 1;
+        Some(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_complete_in_the_order_posted() {
+        let mut log = PartLog::new();
+        assert_eq!(log.complete(), None);
+        for request in 0..1000_u16 {
+            log.push(request);
+            if request >= 255 {
+                assert_eq!(log.complete(), Some(request - 255));
+            }
+        }
+    }
+
+    #[test]
+    fn the_peers_count_completes_so_many_and_no_more() {
+        let mut log = PartLog::new();
+        (0..10).for_each(|request| log.push(request));
+        assert_eq!(log.complete(), Some(0));
+        let by_count: Vec<_> = std::iter::from_fn(|| log.complete_if_before(4)).collect();
+        assert_eq!(by_count, [1, 2, 3]);
+        // A count beyond what was posted completes what was posted.
+        assert_eq!(std::iter::from_fn(|| log.complete_if_before(99)).count(), 6);
+    }
+}

@@ -56,8 +56,7 @@ impl Matching {
                 continue;
             }
             let id = self.group.first.wrapping_add(u64::from(position));
-            // All entries were ready when the group was seen, and the receiver writes none again
-            // before it is matched; a peer that does so only loses its own buffer.
+            // Lines of one write may become visible in any order: this one may not be there yet.
             let Some(entry) = self.ring.read(id) else {
                 continue;
             };
@@ -77,7 +76,7 @@ impl Matching {
         self.group.take(found.position);
     }
 
-    /// Whether the next group has been announced in full.
+    /// Whether the next group is there, that is, its first entry, which tells how many there are.
     fn see_group(&mut self) -> Result<bool, ImpossibleGroup> {
         let first = self.group.first;
         let Some(entry) = self.ring.read(first) else {
@@ -85,11 +84,6 @@ impl Matching {
         };
         if !(1..=MAX_GROUP).contains(&usize::from(entry.group)) || entry.position != 0 {
             return Err(ImpossibleGroup);
-        }
-        // Lines of one write may become visible in any order.
-        let mut rest = 1..u64::from(entry.group);
-        if !rest.all(|ahead| self.ring.is_ready(first.wrapping_add(ahead))) {
-            return Ok(false);
         }
         self.group.length = entry.group;
         self.group.taken = 0;

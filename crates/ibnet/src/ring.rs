@@ -101,16 +101,10 @@ impl Announced {
         &self.area
     }
 
-    /// Whether entry `id` has been announced.
-    pub(crate) fn is_ready(&self, id: u64) -> bool {
-        self.area
-            .load_acquire(ready_offset(slot(id), self.entry_bytes))
-            == id
-    }
-
     /// Entry `id`, if it has been announced.
     pub(crate) fn read(&self, id: u64) -> Option<Announcement> {
-        if !self.is_ready(id) {
+        let ready = ready_offset(slot(id), self.entry_bytes);
+        if self.area.load_acquire(ready) != id {
             return None;
         }
         Some(read_entry(&self.area, slot(id) * self.entry_bytes))

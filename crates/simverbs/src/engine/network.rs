@@ -1,0 +1,79 @@
+//! What happens to devices and ports from outside: links, addresses, removal.
+
+use verbs::EventType;
+
+use super::State;
+use super::events::Subject;
+use super::slab::{DeviceId, QpId};
+use crate::spec::GidSlot;
+
+impl State {
+    /// The link of a port comes or goes. Nothing happens if it is so already.
+    pub(crate) fn set_link(&mut self, device: DeviceId, number: u8, is_up: bool) {
+        let Some(port) = self.devices[device].port_mut(number) else {
+            return;
+        };
+        if port.is_up == is_up {
+            return;
+        }
+        port.is_up = is_up;
+        self.network_changed();
+        let kind = match is_up {
+            true => EventType::PORT_ACTIVE,
+            false => EventType::PORT_ERR,
+        };
+        self.raise_on_device(device, kind, Subject::Port(number));
+    }
+
+    /// Changes the GID table of a port, and tells everybody who has the device open.
+    pub(crate) fn change_gids(
+        &mut self,
+        device: DeviceId,
+        number: u8,
+        change: impl FnOnce(&mut Vec<GidSlot>),
+    ) {
+        let Some(port) = self.devices[device].port_mut(number) else {
+            return;
+        };
+        let length = port.gids.len();
+        change(&mut port.gids);
+        port.gids.resize(length, GidSlot::Empty);
+        self.network_changed();
+        self.raise_on_device(device, EventType::GID_CHANGE, Subject::Port(number));
+    }
+
+    /// The subnet manager gives a port another LID.
+    pub(crate) fn set_lid(&mut self, device: DeviceId, number: u8, lid: u16) {
+        let Some(port) = self.devices[device].port_mut(number) else {
+            return;
+        };
+        port.lid = lid;
+        self.network_changed();
+        self.raise_on_device(device, EventType::LID_CHANGE, Subject::Port(number));
+    }
+
+    /// The device fails: its queue pairs go to ERR. It may be gone for good.
+    pub(crate) fn fail_device(&mut self, device: DeviceId, is_removed: bool) {
+        if self.devices[device].is_removed {
+            return;
+        }
+        self.devices[device].is_removed = is_removed;
+        self.network_changed();
+        let of_device = self.qps.iter().filter(|(_, qp)| qp.device == device);
+        let qps: Vec<QpId> = of_device.map(|(id, _)| id).collect();
+        for qp in qps {
+            self.enter_error(qp);
+        }
+        self.raise_on_device(device, EventType::DEVICE_FATAL, Subject::Device);
+        if is_removed {
+            // Whoever waits for completions would wait for ever.
+            let of_device = |context| self.contexts[context].device == device;
+            let channels = self.channels.iter();
+            let channels = channels.filter(|(_, channel)| of_device(channel.context));
+            let channels: Vec<_> = channels.map(|(id, _)| id).collect();
+            for channel in channels {
+                self.channels[channel].bell.ring();
+            }
+        }
+    }
+}

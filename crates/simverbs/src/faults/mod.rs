@@ -1,0 +1,307 @@
+//! Faults on demand: what can be made to go wrong, where, and when.
+//!
+//! Each fault counts how often it struck. A test that arms one should assert that count: otherwise
+//! it may pass because the fault never happened.
+
+mod armed;
+mod hooks;
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use verbs::{QueuePair, QueuePairState, WcStatus};
+
+pub(crate) use armed::{Action, FaultTable, Kind, Place};
+pub(crate) use hooks::WorkFault;
+
+use crate::shared::Shared;
+
+/// What a fault applies to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Everything in the fabric.
+    Any,
+    /// One device, by name.
+    Device(String),
+    /// One queue pair, by number. Numbers are unique in a fabric.
+    QueuePair(u32),
+}
+
+impl From<&str> for Target {
+    /// The device of that name.
+    fn from(device: &str) -> Self {
+        Self::Device(device.to_owned())
+    }
+}
+
+impl From<&QueuePair> for Target {
+    fn from(qp: &QueuePair) -> Self {
+        Self::QueuePair(qp.number())
+    }
+}
+
+/// At which of the occasions that its target offers a fault strikes. Occasions are counted from 1,
+/// from when the fault is armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Once, at this occasion.
+    Nth(u64),
+    /// At this occasion and all later ones.
+    From(u64),
+}
+
+impl When {
+    /// At every occasion.
+    pub const ALWAYS: Self = Self::From(1);
+
+    const fn strikes_at(self, occasion: u64) -> bool {
+        match self {
+            Self::Nth(nth) => occasion == nth,
+            Self::From(first) => occasion >= first,
+        }
+    }
+}
+
+/// A verb that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verb {
+    /// `ibv_get_device_list`. Only with [`Target::Any`].
+    GetDeviceList,
+    /// `ibv_open_device`.
+    OpenDevice,
+    /// `ibv_query_device`.
+    QueryDevice,
+    /// `ibv_query_port` and the extended `query_port`.
+    QueryPort,
+    /// `ibv_query_gid`, `_ibv_query_gid_ex` and `_ibv_query_gid_table`.
+    QueryGid,
+    /// `ibv_alloc_pd`.
+    AllocatePd,
+    /// `ibv_reg_mr`, `ibv_reg_mr_iova2` and `ibv_reg_dmabuf_mr`.
+    RegisterMemory,
+    /// `ibv_dereg_mr`.
+    DeregisterMemory,
+    /// `ibv_create_comp_channel`.
+    CreateChannel,
+    /// `ibv_create_cq`.
+    CreateCq,
+    /// `ibv_destroy_cq`.
+    DestroyCq,
+    /// `ibv_create_qp`.
+    CreateQp,
+    /// `ibv_modify_qp`, whatever it is to do.
+    ModifyQp,
+    /// `ibv_modify_qp` to this state.
+    ModifyQpTo(QueuePairState),
+    /// `ibv_query_qp`.
+    QueryQp,
+    /// `ibv_destroy_qp`.
+    DestroyQp,
+    /// `ibv_query_ece`.
+    QueryEce,
+    /// `ibv_set_ece`.
+    SetEce,
+    /// `ibv_post_send`. Occasions are requests, so that a chain can be accepted in part.
+    PostSend,
+    /// `ibv_post_recv`. Occasions are requests.
+    PostRecv,
+    /// `ibv_poll_cq`: -1 with this errno, and nothing is taken out.
+    PollCq,
+    /// `ibv_req_notify_cq`.
+    RequestNotification,
+}
+
+/// How far a work request comes before an injected error ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing was sent: the peer's memory is as before, and no receive was consumed.
+    NotSent,
+    /// The peer carried it out, but the acknowledgement was lost: this is what makes recovery
+    /// hard.
+    CarriedOut,
+}
+
+/// The faults of a fabric. Made by [`Fabric::faults`](crate::Fabric::faults).
+///
+/// Faults are armed and disarmed at any time, from any thread. Dropping a [`Fault`] leaves it
+/// armed.
+///
+/// All methods panic if the target names a device that the fabric does not have.
+#[derive(Clone)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+impl Faults {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// A verb fails with `errno`, in its own style, and does nothing.
+    pub fn fail_call(&self, verb: Verb, on: impl Into<Target>, when: When, errno: i32) -> Fault {
+        self.arm(on, when, Action::Call { verb, errno })
+    }
+
+    /// A send request ends with `status`. The queue pair goes to ERR, as after every failed
+    /// request; the peer is not told. Occasions are requests that come up to be sent.
+    pub fn fail_work(
+        &self,
+        on: impl Into<Target>,
+        when: When,
+        status: WcStatus,
+        stage: Stage,
+    ) -> Fault {
+        self.arm(on, when, Action::Work { status, stage })
+    }
+
+    /// A send request is never sent and never ends by itself, and so hold up all after it. Moving
+    /// the queue pair to ERR flushes them. Occasions are requests that come up to be sent.
+    pub fn hang_work(&self, on: impl Into<Target>, when: When) -> Fault {
+        self.arm(on, when, Action::Hang)
+    }
+
+    /// One bit of the remote key of a request is flipped on the way. Occasions are requests with a
+    /// remote key and at least one byte that come up to be sent.
+    pub fn flip_rkey(&self, on: impl Into<Target>, when: When) -> Fault {
+        self.arm(on, when, Action::FlipRkey)
+    }
+
+    /// Completions become visible only a random time after they happened. Those of one queue stay
+    /// in order; those of different queue pairs overtake each other.
+    pub fn delay_completions(
+        &self,
+        on: impl Into<Target>,
+        delay: RangeInclusive<Duration>,
+    ) -> Fault {
+        let nanos = |duration: &Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let action = Action::DelayCompletions {
+            shortest: nanos(delay.start()),
+            longest: nanos(delay.end()),
+        };
+        self.arm(on, When::ALWAYS, action)
+    }
+
+    /// The 64-byte lines of a message are placed in random order; in a stepped fabric over several
+    /// steps, so that a program can look in between. Occasions are messages of more than one line.
+    ///
+    /// A queue pair is torn if it is the sender's, or the reader's.
+    pub fn tear_messages(&self, on: impl Into<Target>, when: When) -> Fault {
+        self.arm(on, when, Action::Tear)
+    }
+
+    /// Polling gives fewer completions than there are and fit, sometimes none. Occasions are polls
+    /// that could have given one; of those that could have given only one, half are left in peace,
+    /// so that everything comes in the end. Not for [`Target::QueuePair`].
+    pub fn partial_polls(&self, on: impl Into<Target>, when: When) -> Fault {
+        self.arm(on, when, Action::PartialPolls)
+    }
+
+    /// A completion finds its queue full: the queue fails with `IBV_EVENT_CQ_ERR`, and the queue
+    /// pair with `IBV_EVENT_QP_FATAL`. Occasions are completions.
+    pub fn overrun_cq(&self, on: impl Into<Target>, when: When) -> Fault {
+        self.arm(on, when, Action::OverrunCq)
+    }
+
+    /// A completion channel is not told of a completion that it was to be told of. Occasions are
+    /// notifications.
+    pub fn lose_notifications(&self, on: impl Into<Target>, when: When) -> Fault {
+        self.arm(on, when, Action::LoseNotifications)
+    }
+
+    /// The link of a port loses everything for a while, without anybody being told: messages and
+    /// acknowledgements alike. It counts what it lost. Cutting a link again replaces the cut.
+    ///
+    /// Panics if there is no such port.
+    pub fn cut_link(&self, device: &str, port: u8, duration: Duration) -> Fault {
+        let mut state = self.shared.lock();
+        let device = state.device_named(device);
+        let (id, lost) = state.cut_link(device, port, duration);
+        Fault {
+            id,
+            struck: lost,
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Everybody who has the device open gets this many asynchronous events at once: ports going
+    /// up and down, changes of addresses and subnet managers. Nothing of that is really so. It
+    /// counts the events.
+    pub fn event_storm(&self, device: &str, events: u64) -> Fault {
+        let mut state = self.shared.lock();
+        let device = state.device_named(device);
+        let raised = state.storm(device, events);
+        Fault {
+            id: 0,
+            struck: Arc::new(AtomicU64::new(raised)),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Disarms everything that is armed, and restores all links.
+    pub fn clear(&self) {
+        let mut state = self.shared.lock();
+        state.faults.clear();
+        state.restore_links(|_| true);
+        drop(state);
+        self.shared.progress();
+    }
+
+    fn arm(&self, on: impl Into<Target>, when: When, action: Action) -> Fault {
+        let mut state = self.shared.lock();
+        let place = match on.into() {
+            Target::Any => Place::Any,
+            Target::Device(name) => Place::Device(state.device_named(&name)),
+            Target::QueuePair(number) => Place::Qp(number),
+        };
+        let (id, struck) = state.faults.arm(place, when, action);
+        drop(state);
+        Fault {
+            id,
+            struck,
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faults").finish_non_exhaustive()
+    }
+}
+
+/// A fault that was armed. Dropping it leaves it armed.
+#[must_use = "a test should assert that the fault struck"]
+pub struct Fault {
+    /// 0 if there is nothing to disarm.
+    id: u64,
+    struck: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+}
+
+impl Fault {
+    /// How often it struck.
+    pub fn struck(&self) -> u64 {
+        self.struck.load(Ordering::Relaxed)
+    }
+
+    /// Ends it. What it has done stays done.
+    pub fn disarm(&self) {
+        let mut state = self.shared.lock();
+        state.faults.disarm(self.id);
+        state.restore_links(|cut| cut.token == self.id);
+        drop(state);
+        self.shared.progress();
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fault")
+            .field("struck", &self.struck())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,155 @@
+//! [`Hca`] and [`HcaPort`]: devices and ports, as somebody with a hand on the hardware sees them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::engine::slab::DeviceId;
+use crate::shared::Shared;
+use crate::spec::GidSlot;
+
+/// A device of a fabric. Made by [`Fabric::hca`](crate::Fabric::hca).
+#[derive(Clone)]
+pub struct Hca {
+    shared: Arc<Shared>,
+    id: DeviceId,
+}
+
+impl Hca {
+    pub(crate) fn new(shared: Arc<Shared>, id: DeviceId) -> Self {
+        Self { shared, id }
+    }
+
+    /// A port, which count from 1. None if there is none of that number.
+    pub fn port(&self, number: u8) -> Option<HcaPort> {
+        let is_there = self.shared.lock().devices[self.id].port(number).is_some();
+        is_there.then(|| HcaPort {
+            hca: self.clone(),
+            number,
+        })
+    }
+
+    /// The device is gone, as if it was pulled out or its driver unbound.
+    ///
+    /// It is not listed any more. Its queue pairs go to ERR, and everybody who has it open gets
+    /// `IBV_EVENT_DEVICE_FATAL`, after which reading events fails with `EIO`. So do all verbs but
+    /// polling and destroying.
+    pub fn remove(&self) {
+        self.fail_device(true);
+    }
+
+    /// The device fails: its queue pairs go to ERR, and everybody who has it open gets
+    /// `IBV_EVENT_DEVICE_FATAL`. As after a reset by its driver, new objects can be made.
+    pub fn fail(&self) {
+        self.fail_device(false);
+    }
+
+    fn fail_device(&self, is_removed: bool) {
+        let mut state = self.shared.lock();
+        state.fail_device(self.id, is_removed);
+        drop(self.shared.run(state));
+        self.shared.notify();
+    }
+}
+
+/// A port of a device. Made by [`Hca::port`].
+#[derive(Clone)]
+pub struct HcaPort {
+    hca: Hca,
+    number: u8,
+}
+
+impl HcaPort {
+    /// The link is lost, and everybody who has the device open is told
+    /// (`IBV_EVENT_PORT_ERR`). Packets from and to the port are lost; queue pairs stay as they are
+    /// until they run out of retries.
+    pub fn down(&self) {
+        self.set_link(false);
+    }
+
+    /// The link is back, and everybody who has the device open is told
+    /// (`IBV_EVENT_PORT_ACTIVE`).
+    pub fn up(&self) {
+        self.set_link(true);
+    }
+
+    fn set_link(&self, is_up: bool) {
+        let Hca { shared, id } = &self.hca;
+        let mut state = shared.lock();
+        state.set_link(*id, self.number, is_up);
+        drop(shared.run(state));
+        self.show();
+    }
+
+    /// The GID table, empty entries included.
+    pub fn gids(&self) -> Vec<GidSlot> {
+        let state = self.hca.shared.lock();
+        let port = state.devices[self.hca.id].port(self.number);
+        port.map(|port| port.gids.clone()).unwrap_or_default()
+    }
+
+    /// Replaces the GID table, from index 0; the rest of it is empty, and what does not fit is left
+    /// out. Everybody who has the device open is told (`IBV_EVENT_GID_CHANGE`).
+    ///
+    /// Queue pairs whose own address is no longer at the index that they use have no address to
+    /// send from; those whose address is gone altogether are not reached by their peers.
+    pub fn set_gids(&self, gids: impl IntoIterator<Item = GidSlot>) {
+        let new: Vec<_> = gids.into_iter().collect();
+        self.change_gids(|gids| *gids = new);
+    }
+
+    /// Changes one place of the GID table, as [`set_gids`](Self::set_gids) does.
+    ///
+    /// # Panics
+    ///
+    /// If the table has no such place.
+    pub fn set_gid(&self, index: usize, slot: GidSlot) {
+        self.change_gids(|gids| gids[index] = slot);
+    }
+
+    fn change_gids(&self, change: impl FnOnce(&mut Vec<GidSlot>)) {
+        let Hca { shared, id } = &self.hca;
+        shared.lock().change_gids(*id, self.number, change);
+        self.show();
+    }
+
+    /// The subnet manager gives the port another LID, and everybody who has the device open is
+    /// told (`IBV_EVENT_LID_CHANGE`).
+    pub fn set_lid(&self, lid: u16) {
+        let Hca { shared, id } = &self.hca;
+        shared.lock().set_lid(*id, self.number, lid);
+        self.show();
+    }
+
+    /// Brings the sysfs directory up to date.
+    fn show(&self) {
+        let Hca { shared, id } = &self.hca;
+        let Some(sysfs) = &shared.sysfs else { return };
+        let state = shared.lock();
+        let device = &state.devices[*id];
+        let Some(port) = device.port(self.number) else {
+            return;
+        };
+        let index = usize::from(self.number) - 1;
+        if let Err(error) = sysfs.write_port(&device.spec.name, index, port) {
+            tracing::warn!(%error, "the simulated sysfs is out of date");
+        }
+    }
+}
+
+impl fmt::Debug for Hca {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.lock();
+        f.debug_tuple("Hca")
+            .field(&state.devices[self.id].spec.name)
+            .finish()
+    }
+}
+
+impl fmt::Debug for HcaPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HcaPort")
+            .field("hca", &self.hca)
+            .field("number", &self.number)
+            .finish()
+    }
+}

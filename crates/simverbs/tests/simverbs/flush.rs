@@ -1,0 +1,167 @@
+//! The error state: what is outstanding comes back flushed, all of it, once.
+
+use std::thread;
+use std::time::Duration;
+
+use simverbs::When;
+use verbs::{Access, MemoryRegion, QueuePairState, RecvRequest, SendRequest, Sge, WcStatus};
+
+use crate::pairs::{Memory, Pair, Setup, in_both_modes};
+
+#[test]
+fn everything_outstanding_on_both_queues_is_flushed() {
+    in_both_modes(&Setup::default(), |pair| {
+        let Pair { a, b, fabric } = pair;
+        a.receive(&mut [10, 11, 12].map(RecvRequest::new)).unwrap();
+        // A request that hangs keeps the others outstanding.
+        let hang = fabric.faults().hang_work(&a.qp, When::Nth(2));
+        let write = |wr_id| SendRequest::write(wr_id, a.sge(0, 8), b.remote(0));
+        let mut chain = [write(1).signaled(), write(2), write(3), write(4).signaled()];
+        a.send(&mut chain).unwrap();
+        fabric.run_until_idle();
+        assert_eq!(a.outcomes(), [(1, WcStatus::SUCCESS)]);
+        assert_eq!(hang.struck(), 1);
+        a.qp.to_error().unwrap();
+        fabric.run_until_idle();
+        let outcomes = a.outcomes();
+        assert!(
+            outcomes
+                .iter()
+                .all(|(_, status)| *status == WcStatus::WR_FLUSH_ERR)
+        );
+        // Unsignalled ones, too; each queue in order.
+        let of_queue = |is_recv: bool| -> Vec<u64> {
+            let ids = outcomes.iter().map(|(wr_id, _)| *wr_id);
+            ids.filter(|wr_id| (*wr_id >= 10) == is_recv).collect()
+        };
+        assert_eq!(of_queue(false), [2, 3, 4]);
+        assert_eq!(of_queue(true), [10, 11, 12]);
+        assert_eq!(fabric.counters().flushed, 6);
+        // The places are free again.
+        a.send(&mut chain).unwrap();
+        fabric.run_until_idle();
+        assert_eq!(a.outcomes().len(), 4);
+    });
+}
+
+#[test]
+fn a_failure_comes_first_and_then_what_was_behind_it() {
+    in_both_modes(&Setup::default(), |pair| {
+        let Pair { a, b, fabric } = pair;
+        let status = WcStatus::REM_OP_ERR;
+        let fault =
+            fabric
+                .faults()
+                .fail_work(&a.qp, When::Nth(2), status, simverbs::Stage::NotSent);
+        let mut chain = [1, 2, 3].map(|wr_id| SendRequest::write(wr_id, a.sge(0, 8), b.remote(0)));
+        a.send(&mut chain).unwrap();
+        fabric.run_until_idle();
+        assert_eq!(a.outcomes(), [(2, status), (3, WcStatus::WR_FLUSH_ERR)]);
+        assert_eq!(fault.struck(), 1);
+        assert_eq!(a.qp.state().unwrap(), QueuePairState::ERR);
+    });
+}
+
+#[test]
+fn error_completions_say_nothing_but_who_and_why() {
+    let pair = Pair::stepped(
+        1,
+        &Setup {
+            send_wr: 64,
+            ..Setup::default()
+        },
+    );
+    let Pair { a, fabric, .. } = &pair;
+    a.qp.to_error().unwrap();
+    let mut chain = [SendRequest::send(1, None); 40];
+    a.send(&mut chain).unwrap();
+    fabric.run_until_idle();
+    let polled = a.poll();
+    assert_eq!(polled.len(), 40);
+    for wc in &polled {
+        assert_eq!((wc.qp_num(), wc.wr_id()), (a.qp.number(), 1));
+        assert_ne!(wc.vendor_error(), 0);
+    }
+    // Opcode and length are garbage, a different one each time.
+    let mut garbage: Vec<_> = polled
+        .iter()
+        .map(|wc| (wc.opcode().raw(), wc.byte_len()))
+        .collect();
+    garbage.sort_unstable();
+    garbage.dedup();
+    assert!(garbage.len() > 30);
+}
+
+/// Moving a queue pair to ERR must stop its peer's packets for good, or memory could not be reused.
+#[test]
+fn nothing_lands_after_the_move_to_error() {
+    for seed in 0..50 {
+        let pair = Pair::stepped(seed, &Setup::default());
+        let Pair { a, b, fabric } = &pair;
+        let torn = fabric.faults().tear_messages(&a.qp, When::ALWAYS);
+        a.memory.write(0, &[1; 4096]);
+        let mut chain = [SendRequest::write(1, a.sge(0, 4096), b.remote(0)); 4];
+        a.send(&mut chain).unwrap();
+        for _ in 0..seed % 12 {
+            fabric.step();
+        }
+        b.qp.to_error().unwrap();
+        let before = b.memory.read(0..4096);
+        fabric.advance(Duration::from_secs(1));
+        assert_eq!(b.memory.read(0..4096), before);
+        assert_eq!(torn.struck() > 0, seed % 12 > 0);
+        assert!(matches!(
+            a.outcomes().first(),
+            Some((1, WcStatus::RETRY_EXC_ERR)) | None
+        ));
+    }
+}
+
+/// A flushed receive gives its memory back, so that no copy to it may be under way any more.
+#[test]
+fn a_receive_is_not_flushed_while_its_memory_is_written() {
+    const LENGTH: usize = 16 << 20;
+    let mut interrupted = 0;
+    for round in 0..60 {
+        let pair = Pair::free_running(&Setup::default());
+        let Pair { a, b, fabric } = &pair;
+        let (source, target) = (Memory::new(LENGTH), Memory::new(LENGTH));
+        source.write(0, &[1]);
+        source.write(LENGTH - 1, &[1]);
+        // SAFETY: both are freed after their regions are gone.
+        let (from, to) = unsafe {
+            (
+                a.pd.register(source.as_ptr(), LENGTH, Access::empty())
+                    .unwrap(),
+                b.pd.register(target.as_ptr(), LENGTH, Access::LOCAL_WRITE)
+                    .unwrap(),
+            )
+        };
+        let sge = |region: &MemoryRegion| Sge {
+            address: region.address(),
+            length: LENGTH as u32,
+            lkey: region.lkey(),
+        };
+        b.receive(&mut [RecvRequest::new(5).with_sge(sge(&to))])
+            .unwrap();
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| a.send(&mut [SendRequest::send(1, Some(sge(&from)))]));
+            thread::sleep(Duration::from_micros(50 * round));
+            fabric.hca("sim1").unwrap().fail();
+            let outcome = loop {
+                match b.outcomes()[..] {
+                    [] => thread::yield_now(),
+                    [(5, status)] => break status,
+                    ref other => panic!("{other:?}"),
+                }
+            };
+            let at_completion = target.read(LENGTH - 1..LENGTH);
+            sender.join().unwrap().unwrap();
+            assert_eq!(target.read(LENGTH - 1..LENGTH), at_completion);
+            let has_begun = target.read(0..1) == [1];
+            interrupted += u32::from(outcome == WcStatus::WR_FLUSH_ERR && has_begun);
+        });
+        drop((from, to));
+    }
+    assert!(interrupted > 0, "no round hit the copy");
+}

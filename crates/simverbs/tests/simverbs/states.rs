@@ -1,0 +1,399 @@
+//! The states of a queue pair, the steps between them, and what each step demands.
+
+use simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec};
+use verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_state};
+use verbs::{
+    Access, Destination, EventType, InitAttributes, Mtu, QueuePair, QueuePairState, ReadyToReceive,
+    RecvRequest, SendRequest, WcStatus,
+};
+
+use crate::pairs::{End, Pair, Setup, open_all, two_roce};
+
+/// Modifies a queue pair by the bare function: attributes and a mask, nothing checked before.
+fn modify(qp: &QueuePair, attributes: &mut ibv_qp_attr, mask: u32) -> i32 {
+    let modify_qp = qp.pd().context().library().functions().modify_qp;
+    // SAFETY: the queue pair exists, and the argument is valid.
+    unsafe { modify_qp(qp.as_raw(), attributes, mask.cast_signed()) }
+}
+
+fn to(state: u32) -> ibv_qp_attr {
+    ibv_qp_attr {
+        qp_state: state,
+        ..Default::default()
+    }
+}
+
+#[test]
+fn the_whole_circle_and_back() {
+    let setup = Setup::default();
+    let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
+    let Pair { a, b, .. } = &pair;
+    let state = || a.qp.state().unwrap();
+    assert_eq!(state(), QueuePairState::RESET);
+    for _ in 0..2 {
+        a.init(&setup).unwrap();
+        assert_eq!(state(), QueuePairState::INIT);
+        // INIT to INIT changes attributes.
+        a.init(&setup).unwrap();
+        a.qp.to_rtr(&a.to_rtr(b, &setup)).unwrap();
+        assert_eq!(state(), QueuePairState::RTR);
+        a.qp.to_rts(&End::ready_to_send(&setup)).unwrap();
+        let now = a.qp.query().unwrap();
+        assert_eq!(now.state, QueuePairState::RTS);
+        assert_eq!(now.remote_qp, b.qp.number());
+        assert_eq!((now.mtu, now.port), (Mtu::MTU_1024, 1));
+        assert_eq!((now.send_psn, now.receive_psn), (setup.psn, setup.psn));
+        assert_eq!((now.timeout, now.retry_count, now.rnr_retry), (6, 3, 7));
+        assert_eq!((now.max_rd_atomic, now.max_dest_rd_atomic), (4, 4));
+        assert_eq!(now.address, a.to_rtr(b, &setup).address);
+        a.qp.to_error().unwrap();
+        assert_eq!(state(), QueuePairState::ERR);
+        a.qp.to_error().unwrap();
+        a.init(&setup).unwrap_err();
+        a.qp.to_reset().unwrap();
+        assert_eq!(state(), QueuePairState::RESET);
+    }
+    assert_eq!(a.qp.to_error().unwrap_err().errno(), Some(libc::EINVAL));
+    pair.finish();
+}
+
+#[test]
+fn steps_cannot_be_skipped() {
+    let setup = Setup::default();
+    let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
+    let Pair { a, b, .. } = &pair;
+    let rtr = a.to_rtr(b, &setup);
+    let rts = End::ready_to_send(&setup);
+    assert_eq!(a.qp.to_rtr(&rtr).unwrap_err().errno(), Some(libc::EINVAL));
+    a.qp.to_rts(&rts).unwrap_err();
+    a.init(&setup).unwrap();
+    a.qp.to_rts(&rts).unwrap_err();
+    a.qp.to_rtr(&rtr).unwrap();
+    a.qp.to_rtr(&rtr).unwrap_err();
+    a.init(&setup).unwrap_err();
+    a.qp.to_rts(&rts).unwrap();
+    a.qp.to_rtr(&rtr).unwrap_err();
+}
+
+#[test]
+fn every_step_needs_all_its_attributes_and_allows_no_others() {
+    let setup = Setup::default();
+    let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
+    let Pair { a, b, .. } = &pair;
+    let mut init = ibv_qp_attr {
+        port_num: 1,
+        ..to(ibv_qp_state::IBV_QPS_INIT)
+    };
+    let needed = [
+        bits::IBV_QP_PORT,
+        bits::IBV_QP_PKEY_INDEX,
+        bits::IBV_QP_ACCESS_FLAGS,
+    ];
+    let all = needed
+        .iter()
+        .fold(bits::IBV_QP_STATE.0, |all, bit| all | bit.0);
+    for bit in needed {
+        assert_eq!(modify(&a.qp, &mut init, all & !bit.0), libc::EINVAL);
+    }
+    for extra in [bits::IBV_QP_AV, bits::IBV_QP_TIMEOUT, bits::IBV_QP_QKEY] {
+        assert_eq!(modify(&a.qp, &mut init, all | extra.0), libc::EINVAL);
+    }
+    assert_eq!(modify(&a.qp, &mut init, all), 0);
+    // Without the state in the mask the attributes of the present state can be changed.
+    let mut access = ibv_qp_attr {
+        qp_access_flags: 2,
+        ..Default::default()
+    };
+    assert_eq!(modify(&a.qp, &mut access, bits::IBV_QP_ACCESS_FLAGS.0), 0);
+    assert_eq!(a.qp.query().unwrap().access, Access::REMOTE_WRITE);
+    assert_eq!(
+        modify(&a.qp, &mut to(99), bits::IBV_QP_STATE.0),
+        libc::EINVAL
+    );
+
+    a.qp.to_rtr(&a.to_rtr(b, &setup)).unwrap();
+    a.qp.to_rts(&End::ready_to_send(&setup)).unwrap();
+    let mut timer = ibv_qp_attr {
+        min_rnr_timer: 9,
+        cur_qp_state: ibv_qp_state::IBV_QPS_RTR,
+        ..Default::default()
+    };
+    let with_current = bits::IBV_QP_MIN_RNR_TIMER.0 | bits::IBV_QP_CUR_STATE.0;
+    assert_eq!(modify(&a.qp, &mut timer, with_current), libc::EINVAL);
+    timer.cur_qp_state = ibv_qp_state::IBV_QPS_RTS;
+    assert_eq!(modify(&a.qp, &mut timer, with_current), 0);
+    assert_eq!(a.qp.query().unwrap().min_rnr_timer, 9);
+}
+
+#[test]
+fn values_are_bounded() {
+    let setup = Setup::default();
+    let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
+    let Pair { a, b, .. } = &pair;
+    let init = InitAttributes {
+        port: 1,
+        pkey_index: 0,
+        access: Access::REMOTE_WRITE,
+    };
+    for wrong in [
+        InitAttributes { port: 0, ..init },
+        InitAttributes { port: 2, ..init },
+        InitAttributes {
+            pkey_index: 1,
+            ..init
+        },
+        InitAttributes {
+            access: Access::MW_BIND,
+            ..init
+        },
+    ] {
+        assert_eq!(
+            a.qp.to_init(&wrong).unwrap_err().errno(),
+            Some(libc::EINVAL),
+            "{wrong:?}"
+        );
+    }
+    a.qp.to_init(&init).unwrap();
+
+    let rtr = a.to_rtr(b, &setup);
+    let route = *rtr.address.destination.route().unwrap();
+    let with_route = |route| {
+        let mut changed = rtr;
+        changed.address.destination = Destination::Global(route);
+        changed
+    };
+    let mut other_port = rtr;
+    other_port.address.port = 2;
+    let mut by_lid = rtr;
+    by_lid.address.destination = Destination::infiniband(1, None);
+    for wrong in [
+        // The port's active MTU is 1024.
+        ReadyToReceive {
+            mtu: Mtu::MTU_2048,
+            ..rtr
+        },
+        ReadyToReceive {
+            mtu: Mtu::from_raw(0),
+            ..rtr
+        },
+        ReadyToReceive {
+            max_dest_rd_atomic: 17,
+            ..rtr
+        },
+        with_route(verbs::GlobalRoute {
+            sgid_index: 4,
+            ..route
+        }),
+        with_route(verbs::GlobalRoute {
+            sgid_index: 200,
+            ..route
+        }),
+        other_port,
+        by_lid,
+    ] {
+        assert_eq!(
+            a.qp.to_rtr(&wrong).unwrap_err().errno(),
+            Some(libc::EINVAL),
+            "{wrong:?}"
+        );
+    }
+    // Nobody has that address.
+    let stranger = GidSlot::roce_v2([10, 9, 9, 9].into()).gid().unwrap();
+    let unknown = with_route(verbs::GlobalRoute {
+        dgid: stranger,
+        ..route
+    });
+    assert_eq!(
+        a.qp.to_rtr(&unknown).unwrap_err().errno(),
+        Some(libc::ETIMEDOUT)
+    );
+    a.qp.to_rtr(&rtr).unwrap();
+    let mut rts = End::ready_to_send(&setup);
+    rts.max_rd_atomic = 17;
+    assert_eq!(a.qp.to_rts(&rts).unwrap_err().errno(), Some(libc::EINVAL));
+    rts.max_rd_atomic = 16;
+    a.qp.to_rts(&rts).unwrap();
+}
+
+#[test]
+fn a_port_that_demands_a_global_route_gets_one() {
+    let port = PortSpec::infiniband().grh_required();
+    let device = |name| DeviceSpec::infiniband(name).ports([port.clone()]);
+    let fabric = Fabric::builder()
+        .device(device("ib0"))
+        .device(device("ib1"));
+    let setup = Setup::default();
+    let pair = Pair::unconnected(fabric.build().unwrap(), &setup);
+    let Pair { a, b, .. } = &pair;
+    assert!(a.context.port(1).unwrap().grh_required);
+    a.init(&setup).unwrap();
+    let mut rtr = a.to_rtr(b, &setup);
+    assert_eq!(a.qp.to_rtr(&rtr).unwrap_err().errno(), Some(libc::EINVAL));
+    let route = verbs::GlobalRoute {
+        dgid: b.context.gid(1, 0).unwrap(),
+        sgid_index: 0,
+        hop_limit: 1,
+        traffic_class: 0,
+        flow_label: 0,
+    };
+    let lid = b.context.port(1).unwrap().lid;
+    rtr.address.destination = Destination::infiniband(lid, Some(route));
+    a.qp.to_rtr(&rtr).unwrap();
+}
+
+#[test]
+fn requests_are_taken_only_in_the_right_states() {
+    let setup = Setup::default();
+    let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
+    let Pair { a, b, fabric } = &pair;
+    let send = || a.send(&mut [SendRequest::write(1, None, b.remote(0)).signaled()]);
+    let receive = || a.receive(&mut [RecvRequest::new(2)]);
+    let refused = |result: Result<(), verbs::PostError>| {
+        let error = result.unwrap_err();
+        assert_eq!((error.errno(), error.accepted), (Some(libc::EINVAL), 0));
+    };
+    refused(send());
+    refused(receive());
+    a.init(&setup).unwrap();
+    refused(send());
+    receive().unwrap();
+    a.qp.to_rtr(&a.to_rtr(b, &setup)).unwrap();
+    refused(send());
+    receive().unwrap();
+    a.qp.to_rts(&End::ready_to_send(&setup)).unwrap();
+    send().unwrap();
+    a.qp.to_error().unwrap();
+    // In ERR both are taken, and flushed.
+    send().unwrap();
+    receive().unwrap();
+    fabric.run_until_idle();
+    let outcomes = a.outcomes();
+    assert_eq!(outcomes.len(), 5);
+    assert!(
+        outcomes
+            .iter()
+            .all(|(_, status)| *status == WcStatus::WR_FLUSH_ERR)
+    );
+}
+
+#[test]
+fn a_draining_queue_finishes_what_it_began_and_begins_nothing() {
+    let setup = Setup::default();
+    let pair = Pair::stepped(5, &setup);
+    let Pair { a, b, fabric } = &pair;
+    let write = |wr_id| SendRequest::write(wr_id, a.sge(0, 8), b.remote(0)).signaled();
+    a.send(&mut [write(1)]).unwrap();
+    fabric.run_until_idle();
+    assert_eq!(a.outcomes().len(), 1);
+
+    let mut sqd = ibv_qp_attr {
+        en_sqd_async_notify: 1,
+        ..to(ibv_qp_state::IBV_QPS_SQD)
+    };
+    let notify = bits::IBV_QP_STATE.0 | bits::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
+    assert_eq!(modify(&a.qp, &mut sqd, notify), 0);
+    let event = a.context.next_event().unwrap().unwrap();
+    assert_eq!(event.kind(), EventType::SQ_DRAINED);
+    assert!(event.is_qp(&a.qp));
+    drop(event);
+    a.send(&mut [write(2)]).unwrap();
+    fabric.run_until_idle();
+    assert!(a.outcomes().is_empty());
+    assert_eq!(
+        modify(
+            &a.qp,
+            &mut to(ibv_qp_state::IBV_QPS_RTS),
+            bits::IBV_QP_STATE.0
+        ),
+        0
+    );
+    fabric.run_until_idle();
+    assert_eq!(a.outcomes(), [(2, WcStatus::SUCCESS)]);
+}
+
+#[test]
+fn a_reset_queue_pair_connects_anew() {
+    for keeps in [false, true] {
+        let device = |name| match keeps {
+            true => DeviceSpec::roce(name).keeps_stale_completions(),
+            false => DeviceSpec::roce(name),
+        };
+        let fabric = Fabric::builder()
+            .device(device("sim0"))
+            .device(device("sim1"));
+        let setup = Setup::default();
+        let pair = Pair::of(fabric.stepped(2).build().unwrap(), &setup);
+        let Pair { a, b, fabric } = &pair;
+        let write = |wr_id| SendRequest::write(wr_id, a.sge(0, 8), b.remote(0)).signaled();
+        a.send(&mut [write(1)]).unwrap();
+        b.receive_immediates([7]);
+        fabric.run_until_idle();
+        for end in [a, b] {
+            end.qp.to_reset().unwrap();
+        }
+        // What was queued is forgotten, and what had completed too, or not.
+        let again = Setup { psn: 77, ..setup };
+        a.connect_to(b, &again).unwrap();
+        b.connect_to(a, &again).unwrap();
+        a.send(&mut [write(2)]).unwrap();
+        fabric.run_until_idle();
+        let ids: Vec<_> = a.outcomes().iter().map(|(wr_id, _)| *wr_id).collect();
+        assert_eq!(ids, if keeps { vec![1, 2] } else { vec![2] });
+        assert!(b.outcomes().is_empty());
+        pair.finish();
+    }
+}
+
+/// A completion of before the reset must not free a place of after it.
+#[test]
+fn stale_completions_free_nothing() {
+    let device = |name| DeviceSpec::roce(name).keeps_stale_completions();
+    let fabric = Fabric::builder()
+        .device(device("sim0"))
+        .device(device("sim1"));
+    let setup = Setup {
+        send_wr: 2,
+        ..Setup::default()
+    };
+    let pair = Pair::of(fabric.stepped(2).build().unwrap(), &setup);
+    let Pair { a, b, fabric } = &pair;
+    let write = SendRequest::write(1, a.sge(0, 8), b.remote(0)).signaled();
+    a.send(&mut [write, write]).unwrap();
+    fabric.run_until_idle();
+    for (own, peer) in [(a, b), (b, a)] {
+        own.qp.to_reset().unwrap();
+        own.connect_to(peer, &setup).unwrap();
+    }
+    a.send(&mut [write, write]).unwrap();
+    assert_eq!(a.outcomes().len(), 2, "of before");
+    assert_eq!(
+        a.send(&mut [write]).unwrap_err().errno(),
+        Some(libc::ENOMEM)
+    );
+    fabric.run_until_idle();
+    assert_eq!(a.outcomes().len(), 2);
+    a.send(&mut [write]).unwrap();
+}
+
+#[test]
+fn only_reliable_connections_are_made() {
+    let fabric = two_roce().build().unwrap();
+    let context = open_all(&fabric).remove(0);
+    let (pd, cq) = (
+        context.allocate_pd().unwrap(),
+        context.create_cq(4).unwrap(),
+    );
+    let mut attributes = verbs::sys::ibv_qp_init_attr {
+        send_cq: cq.as_raw(),
+        recv_cq: cq.as_raw(),
+        qp_type: verbs::sys::ibv_qp_type::IBV_QPT_UD,
+        ..Default::default()
+    };
+    // SAFETY: the domain and the queue exist.
+    let qp = unsafe { (fabric.library().functions().create_qp)(pd.as_raw(), &mut attributes) };
+    assert!(qp.is_null());
+    assert_eq!(
+        std::io::Error::last_os_error().raw_os_error(),
+        Some(libc::EOPNOTSUPP)
+    );
+}

@@ -1,0 +1,141 @@
+//! Messages that become visible line by line.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use simverbs::When;
+use verbs::{SendRequest, WcStatus};
+
+use crate::pairs::{Pair, Setup};
+
+/// Which of the 64-byte lines of the target have arrived.
+fn arrived(pair: &Pair, lines: usize) -> Vec<bool> {
+    let at = |line| pair.b.memory.load(line * 64 + 56) != 0;
+    (0..lines).map(at).collect()
+}
+
+#[test]
+fn lines_arrive_in_any_order_over_several_steps() {
+    const LINES: usize = 4;
+    let mut firsts = BTreeSet::new();
+    for seed in 0..60 {
+        let pair = Pair::stepped(seed, &Setup::default());
+        let Pair { a, b, fabric } = &pair;
+        let tear = fabric.faults().tear_messages("sim0", When::Nth(1));
+        a.memory.write(0, &[1; LINES * 64]);
+        let write = SendRequest::write(1, a.sge(0, LINES * 64), b.remote(0)).signaled();
+        a.send(&mut [write]).unwrap();
+        fabric.step();
+        let first = arrived(&pair, LINES);
+        assert!(
+            first.contains(&true) && first.contains(&false),
+            "seed {seed}"
+        );
+        assert!(a.outcomes().is_empty());
+        firsts.insert(first);
+        fabric.run_until_idle();
+        assert_eq!(arrived(&pair, LINES), [true; LINES]);
+        assert_eq!(a.outcomes(), [(1, WcStatus::SUCCESS)]);
+        assert_eq!(tear.struck(), 1);
+    }
+    // Any line can be the first, or the first two any pair.
+    assert_eq!(firsts.len(), 4 + 6, "{firsts:?}");
+}
+
+/// What was placed before a reset of the receiver says nothing about after it.
+#[test]
+fn a_receiver_that_was_reset_gets_the_whole_message() {
+    let setup = Setup::default();
+    for seed in 0..20 {
+        let pair = Pair::stepped(seed, &setup);
+        let Pair { a, b, fabric } = &pair;
+        let tear = fabric.faults().tear_messages("sim0", When::ALWAYS);
+        a.memory.write(0, &[1; 512]);
+        a.send(&mut [SendRequest::write(1, a.sge(0, 512), b.remote(0)).signaled()])
+            .unwrap();
+        fabric.step();
+        assert!(arrived(&pair, 8).contains(&true));
+        b.qp.to_reset().unwrap();
+        b.memory.write(0, &[0; 512]);
+        b.connect_to(a, &setup).unwrap();
+        fabric.advance(std::time::Duration::from_secs(1));
+        assert_eq!(a.outcomes(), [(1, WcStatus::SUCCESS)]);
+        assert_eq!(arrived(&pair, 8), [true; 8], "seed {seed}");
+        assert!(tear.struck() > 0);
+    }
+}
+
+#[test]
+fn a_single_line_is_never_torn() {
+    let pair = Pair::stepped(1, &Setup::default());
+    let Pair { a, b, fabric } = &pair;
+    let tear = fabric.faults().tear_messages("sim0", When::ALWAYS);
+    a.memory.write(0, &[1; 64]);
+    a.send(&mut [SendRequest::write(1, a.sge(0, 64), b.remote(64))])
+        .unwrap();
+    fabric.step();
+    assert_eq!(b.memory.read(64..128), [1; 64]);
+    assert_eq!(tear.struck(), 0);
+    // The same bytes across a boundary are two.
+    a.send(&mut [SendRequest::write(1, a.sge(0, 64), b.remote(160))])
+        .unwrap();
+    fabric.run_until_idle();
+    assert_eq!(b.memory.read(160..224), [1; 64]);
+    assert_eq!(tear.struck(), 1);
+}
+
+#[test]
+fn reads_are_torn_as_well() {
+    let pair = Pair::stepped(1, &Setup::default());
+    let Pair { a, b, fabric } = &pair;
+    let tear = fabric.faults().tear_messages(&a.qp, When::ALWAYS);
+    b.memory.write(0, &[1; 256]);
+    a.send(&mut [SendRequest::read(1, a.sge(0, 256), b.remote(0)).signaled()])
+        .unwrap();
+    let mut partial = false;
+    while a.outcomes().is_empty() {
+        fabric.step();
+        let now = a.memory.read(0..256);
+        partial |= now.contains(&0) && now.contains(&1);
+    }
+    assert!(partial);
+    assert_eq!(a.memory.read(0..256), [1; 256]);
+    assert_eq!(tear.struck(), 1);
+}
+
+/// What a transport relies on when it polls the last word of a line.
+#[test]
+fn a_line_whose_last_word_is_there_is_there() {
+    let pair = Pair::free_running(&Setup::default());
+    let Pair { a, b, fabric } = &pair;
+    let tear = fabric.faults().tear_messages("sim0", When::ALWAYS);
+    let (looks, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let ready = b.memory.load(192 + 56);
+                let words: Vec<_> = (0..7).map(|word| b.memory.load(192 + word * 8)).collect();
+                // The words are of this round, or already of a later one.
+                assert!(
+                    words.iter().all(|&word| word >= ready),
+                    "{ready}: {words:?}"
+                );
+                looks.fetch_add(u64::from(ready > 0), Ordering::Relaxed);
+            }
+        });
+        let mut round = 0_u64;
+        // Both threads have to get their share of the processor.
+        while round < 20_000 || looks.load(Ordering::Relaxed) < 20_000 {
+            assert!(!watcher.is_finished(), "it saw something wrong");
+            round += 1;
+            let lines: Vec<u8> = round.to_ne_bytes().repeat(32);
+            a.memory.write(0, &lines);
+            let write = SendRequest::write(1, a.sge(0, 256), b.remote(64)).signaled();
+            a.send(&mut [write]).unwrap();
+            assert_eq!(a.outcomes(), [(1, WcStatus::SUCCESS)]);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(tear.struck(), round);
+    });
+}

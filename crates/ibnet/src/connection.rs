@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::handshake::frame::Decoder;
 use crate::handshake::message::{Closing, DeviceOffer, Message, printable};
 use crate::monitor::{Attention, CONTROL, ENDING, FATAL, Watch};
-use crate::path::Path;
+use crate::path::{Path, retry_count};
 use crate::transport::Inner;
 
 /// Completions to take from the queue at a time.
@@ -157,6 +157,11 @@ impl Core {
         // Whoever called gets the error and decides whether it deserves a warning.
         tracing::debug!("the connection ends: {error}");
         self.failure = Some(error.clone());
+        if self.ending.is_none() {
+            // The peer would only see silence. If it cannot be told, it is gone.
+            self.channel.queue_message(&Message::refusal(&error));
+            let _ = self.channel.flush();
+        }
         // Nothing more may land in memory that the application now believes to be its own.
         for path in &self.paths {
             if let Err(error) = path.queue_pair.to_error() {
@@ -186,7 +191,8 @@ impl Core {
         if self.suspicion.is_some() || self.ending.is_some() || self.failure.is_some() {
             return;
         }
-        let (timeout, retries) = (self.config().timeout, self.config().retry_count);
+        let timeout = self.config().timeout;
+        let retries = retry_count(self.config(), &self.device);
         let error = Error::Completion {
             connection: format!("{} (queue pair {:#x})", self.names, completion.qp_num()),
             status: completion.status(),
@@ -235,10 +241,8 @@ impl Core {
                 }
                 Ok(Some(Message::Refusal(refusal))) => {
                     let reason = printable(&refusal.reason);
-                    self.end(Error::Refused {
-                        peer: self.names.peer.clone(),
-                        reason,
-                    });
+                    let connection = self.names.to_string();
+                    self.end(Error::PeerFailed { connection, reason });
                     return None;
                 }
                 Ok(Some(_)) => {
@@ -315,7 +319,7 @@ impl Core {
                 }
             }
         }
-        if self.ending.is_none() {
+        if self.ending.is_none() && self.failure.is_none() {
             self.channel
                 .queue_message(&Message::Closing(Closing { parts_taken }));
             // A few bytes into an empty socket buffer: they fit, or the peer has stopped reading.

@@ -92,7 +92,8 @@ pub(crate) fn discover(
     }
     let reason = if list.is_empty() {
         "libibverbs sees none; is the driver loaded, and is /dev/infiniband there \
-         (in containers it must be passed in)?"
+         (in containers it must be passed in)? A limit of open files that is too low looks the \
+         same"
             .to_owned()
     } else {
         left_out.join("; ")

@@ -126,6 +126,15 @@ pub enum Error {
         connection: String,
     },
 
+    /// The peer's end of the connection has failed, and it said why.
+    #[error("{connection}: the peer's end failed: {reason}")]
+    PeerFailed {
+        /// Both ends.
+        connection: String,
+        /// Its words, cut to a sane length and with control characters removed.
+        reason: String,
+    },
+
     /// The peer's process or host is gone.
     #[error("{connection}: the peer is gone ({why}): its process ended or its host is unreachable")]
     PeerLost {
@@ -189,6 +198,7 @@ impl Error {
             Self::Refused { .. }
             | Self::Protocol { .. }
             | Self::PeerClosed { .. }
+            | Self::PeerFailed { .. }
             | Self::PeerLost { .. }
             | Self::Completion { .. } => ErrorKind::Remote,
             Self::InvalidArgument(_) | Self::BadHandle(_) | Self::StaleRequest { .. } => {

@@ -109,10 +109,10 @@ impl Listener {
     /// one is ready.
     ///
     /// # Errors
-    /// A peer that knew the cookie and then failed; the listener remains usable. Strangers are
-    /// dropped without an error.
+    /// A peer that knew the cookie and then failed, or no descriptor or memory for another client;
+    /// the listener remains usable. Strangers are dropped without an error.
     pub fn poll_accept(&mut self) -> Result<Option<RecvConnection>, Error> {
-        self.admit();
+        self.admit()?;
         let now = Instant::now();
         for _ in 0..self.pending.len() {
             let Some(mut client) = self.pending.pop_front() else {
@@ -148,19 +148,24 @@ impl Listener {
     }
 
     /// Takes in everybody who has connected since the last call.
-    fn admit(&mut self) {
+    fn admit(&mut self) -> Result<(), Error> {
+        use nix::libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
         for _ in 0..MAX_PENDING {
             match self.socket.accept() {
                 Ok((stream, peer)) => self.admit_one(stream, peer),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The client is gone already, or descriptors are short: the next poll tries again.
                 Err(error) => {
-                    tracing::debug!(%error, "accepting on {}", self.handle.address());
-                    return;
+                    let doing = format!("accepting on {}", self.handle.address());
+                    if let Some(EMFILE | ENFILE | ENOBUFS | ENOMEM) = error.raw_os_error() {
+                        return Err(Error::socket(doing, error));
+                    }
+                    // The client is gone already: others may be waiting.
+                    tracing::debug!(%error, "{doing}");
                 }
             }
         }
+        Ok(())
     }
 
     fn admit_one(&mut self, stream: std::net::TcpStream, peer: SocketAddr) {

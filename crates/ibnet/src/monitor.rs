@@ -50,6 +50,8 @@ impl Attention {
 /// Handle on the events thread. Dropping it ends and joins the thread.
 pub(crate) struct Monitor {
     shared: Arc<Shared>,
+    /// The process that has the thread.
+    process: u32,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -109,6 +111,7 @@ impl Monitor {
             .map_err(|error| Error::system("starting the events thread", error))?;
         Ok(Self {
             shared,
+            process: std::process::id(),
             thread: Some(thread),
         })
     }
@@ -164,6 +167,11 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A forked child: it has no such thread, and its parent's is none of its business.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         if let Err(errno) = self.shared.stop.write(1) {
             tracing::warn!(%errno, "cannot stop the events thread; it stays");
             return;

@@ -3,9 +3,15 @@
 //! Memory that a device may read or write must neither move nor be touched until the request is
 //! done. Here that is guaranteed by ownership: the connection keeps the buffer meanwhile, whatever
 //! happens to the ticket, and frees it only after its queue pairs are gone.
+//!
+//! The peer is trusted in one point: an announcement stays technically valid after its message has
+//! arrived, so a peer that breaks the protocol on purpose could write into a buffer that was handed
+//! back. Only who was given the listener's handle can be a peer.
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -63,12 +69,23 @@ impl Buffer {
     }
 }
 
+impl fmt::Debug for Buffer {
+    /// Without the bytes, which may be many.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("length", &self.length)
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the mapping has at least `length` bytes, initialised to zero by the kernel; while
-        // somebody can call this, no request holds the buffer, so the device does not write it.
+        // somebody can call this no request holds the buffer, and a peer that keeps to the protocol
+        // does not write to it any more (see the module's head for one that does not).
         unsafe { slice::from_raw_parts(self.mapping.as_ptr(), self.length) }
     }
 }
@@ -84,18 +101,39 @@ impl DerefMut for Buffer {
 /// made when the safe interface is used.
 pub(crate) struct Owned<T> {
     slots: Vec<Option<T>>,
+    /// Tells this connection from all others of the process.
+    connection: u64,
 }
 
 impl<T> Owned<T> {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new() }
+        static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            slots: Vec::new(),
+            connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
-    fn put(&mut self, request: RequestId, value: T) {
+    fn put(&mut self, request: RequestId, value: T) -> Ticket {
         if self.slots.is_empty() {
             self.slots.resize_with(usize::from(CAPACITY), || None);
         }
         self.slots[usize::from(request.index())] = Some(value);
+        Ticket {
+            request,
+            connection: self.connection,
+        }
+    }
+
+    /// The request of a ticket, if it is of this connection.
+    fn check(&self, ticket: &Ticket) -> Result<RequestId, Error> {
+        if ticket.connection == self.connection {
+            Ok(ticket.request)
+        } else {
+            Err(Error::InvalidArgument(
+                "a ticket of another connection".to_owned(),
+            ))
+        }
     }
 
     fn take(&mut self, request: RequestId) -> Option<T> {
@@ -107,13 +145,20 @@ impl<T> Owned<T> {
 /// dropped, the connection keeps the buffer until it is closed.
 #[derive(Debug)]
 #[must_use = "the buffer comes back through `wait` or `poll`"]
-pub struct SendTicket(RequestId);
+pub struct SendTicket(Ticket);
 
 /// An outstanding receive. Give it to [`RecvConnection::wait`] to get the buffers back. If it is
 /// dropped, the connection keeps the buffers until it is closed.
 #[derive(Debug)]
 #[must_use = "the buffers come back through `wait` or `poll`"]
-pub struct RecvTicket(RequestId);
+pub struct RecvTicket(Ticket);
+
+/// A request and the connection that it is of: ids repeat from connection to connection.
+#[derive(Debug)]
+struct Ticket {
+    request: RequestId,
+    connection: u64,
+}
 
 /// A request that could not be made, and its buffers.
 pub enum Unposted<T> {
@@ -140,9 +185,9 @@ impl SendConnection {
             )
         };
         match posted {
-            Ok(Some(request)) => {
-                self.owned.put(request, buffer);
-                Ok(SendTicket(request))
+            Ok(Some(request)) => Ok(SendTicket(self.owned.put(request, buffer))),
+            Ok(None) if self.is_full_of_finished() => {
+                Err(Unposted::Failed(dropped_tickets(), buffer))
             }
             Ok(None) => Err(Unposted::NotReady(buffer)),
             Err(error) => Err(Unposted::Failed(error, buffer)),
@@ -172,11 +217,12 @@ impl SendConnection {
     /// # Errors
     /// The connection has failed before the send was done.
     pub fn poll(&mut self, ticket: SendTicket) -> Result<Result<Buffer, SendTicket>, Error> {
-        if self.test(ticket.0)?.is_none() {
+        let request = self.owned.check(&ticket.0)?;
+        if self.test(request)?.is_none() {
             return Ok(Err(ticket));
         }
-        let buffer = self.owned.take(ticket.0);
-        buffer.map(Ok).ok_or_else(|| foreign(ticket.0))
+        let buffer = self.owned.take(request);
+        buffer.map(Ok).ok_or_else(|| foreign(request))
     }
 
     /// Waits until the send is done and gives its buffer back.
@@ -224,11 +270,11 @@ impl RecvConnection {
         let posted = unsafe { self.irecv(&raw) };
         match posted {
             Ok(Some(request)) => {
-                self.owned.put(
-                    request,
-                    buffers.into_iter().map(|(buffer, _)| buffer).collect(),
-                );
-                Ok(RecvTicket(request))
+                let buffers = buffers.into_iter().map(|(buffer, _)| buffer).collect();
+                Ok(RecvTicket(self.owned.put(request, buffers)))
+            }
+            Ok(None) if self.is_full_of_finished() => {
+                Err(Unposted::Failed(dropped_tickets(), buffers))
             }
             Ok(None) => Err(Unposted::NotReady(buffers)),
             Err(error) => Err(Unposted::Failed(error, buffers)),
@@ -264,10 +310,11 @@ impl RecvConnection {
     /// # Errors
     /// The connection has failed before the receive was done.
     pub fn poll(&mut self, ticket: RecvTicket) -> Result<Result<Vec<Buffer>, RecvTicket>, Error> {
-        let Some(received) = self.test(ticket.0)? else {
+        let request = self.owned.check(&ticket.0)?;
+        let Some(received) = self.test(request)? else {
             return Ok(Err(ticket));
         };
-        let mut buffers = self.owned.take(ticket.0).ok_or_else(|| foreign(ticket.0))?;
+        let mut buffers = self.owned.take(request).ok_or_else(|| foreign(request))?;
         for (buffer, size) in buffers.iter_mut().zip(received.sizes()) {
             buffer.set_length(*size as usize);
         }
@@ -294,11 +341,20 @@ impl RecvConnection {
     /// # Errors
     /// As for [`wait_group`](Self::wait_group).
     pub fn wait(&mut self, ticket: RecvTicket) -> Result<Buffer, Error> {
-        let request = ticket.0;
+        let request = ticket.0.request;
         self.wait_group(ticket)?
             .pop()
             .ok_or_else(|| foreign(request))
     }
+}
+
+/// Finished requests hold their places until their buffers are asked for, which nobody can do any
+/// more without the tickets.
+fn dropped_tickets() -> Error {
+    Error::InvalidArgument(format!(
+        "all {CAPACITY} requests of the connection are finished and none was waited for; their \
+         tickets may have been dropped"
+    ))
 }
 
 fn foreign(request: RequestId) -> Error {

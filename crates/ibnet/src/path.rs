@@ -98,7 +98,7 @@ impl Path {
         self.queue_pair.to_rts(&ReadyToSend {
             psn: self.psn,
             timeout: config.timeout,
-            retry_count: config.retry_count,
+            retry_count: retry_count(config, device),
             rnr_retry: RNR_RETRY,
             max_rd_atomic: 1,
         })?;
@@ -122,6 +122,19 @@ impl Path {
     pub(crate) fn finished(&mut self, requests: u32) {
         self.in_flight = self.in_flight.saturating_sub(requests);
     }
+}
+
+/// How often a queue pair of `device` sends again before it gives up. The kernel's Soft-RoCE takes 7
+/// for "for ever", and a dead path would never be an error.
+pub(crate) fn retry_count(config: &Config, device: &Device) -> u8 {
+    /// What drivers of software devices give for their vendor (`RXE_VENDOR_ID`).
+    const NO_VENDOR: u32 = 0xff_ffff;
+    let most = if device.attributes.vendor_id == NO_VENDOR {
+        6
+    } else {
+        7
+    };
+    config.retry_count.min(most)
 }
 
 /// What a path must be told besides its two ends.

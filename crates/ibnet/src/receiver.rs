@@ -244,8 +244,9 @@ impl RecvConnection {
         }
         if self.core.needs_attention() {
             self.attend()?;
-            // What the sender completed before it left is in the queue, or about to be.
-            self.progress()?;
+            // What the sender completed before it left is in the queue, or about to be: the end may
+            // not be declared while there is still news to be had.
+            while self.progress()? > 0 {}
             if let Some(received) = self.finished(request)? {
                 return Ok(Some(received));
             }
@@ -257,6 +258,11 @@ impl RecvConnection {
     /// Requests that are not done, or whose end has not been asked for.
     pub fn outstanding(&self) -> usize {
         self.requests.outstanding()
+    }
+
+    /// Whether all requests that there can be are done and wait to be asked for.
+    pub(crate) fn is_full_of_finished(&self) -> bool {
+        self.requests.is_full() && self.requests.all(|request| request.outstanding == 0)
     }
 
     /// Closes the connection, whatever is outstanding; never waits.
@@ -410,12 +416,18 @@ impl RecvConnection {
             self.core.work_failed(completion);
             return Ok(());
         }
-        if completion.opcode() != WcOpcode::RECV_RDMA_WITH_IMM {
+        if completion.opcode() == WcOpcode::RDMA_WRITE {
             let work = WorkId::decode(completion.wr_id());
             if let Some(path) = self.core.paths.get_mut(usize::from(work.path)) {
                 path.finished(work.requests);
             }
             return Ok(());
+        }
+        if completion.opcode() != WcOpcode::RECV_RDMA_WITH_IMM {
+            let error = self
+                .core
+                .protocol_error("something other than a write with immediate");
+            return Err(self.core.fail(error));
         }
         // Receives are posted with the number of their path.
         let path = completion.wr_id() as usize;

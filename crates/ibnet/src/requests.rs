@@ -124,6 +124,14 @@ impl<T> Table<T> {
         self.first_free = id.index();
     }
 
+    /// Whether `condition` holds for every request that there is.
+    pub(crate) fn all(&self, condition: impl Fn(&T) -> bool) -> bool {
+        self.slots
+            .iter()
+            .filter(|slot| slot.in_use)
+            .all(|slot| condition(&slot.request))
+    }
+
     pub(crate) fn outstanding(&self) -> usize {
         self.slots.iter().filter(|slot| slot.in_use).count()
     }

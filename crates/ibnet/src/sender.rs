@@ -228,6 +228,8 @@ impl SendConnection {
         }
         if self.core.needs_attention() {
             self.attend()?;
+            // The end may not be declared while there is still news to be had.
+            while self.progress()? > 0 {}
             if let Some(size) = self.finished(request)? {
                 return Ok(Some(size));
             }
@@ -239,6 +241,11 @@ impl SendConnection {
     /// Requests that are not done, or whose end has not been asked for.
     pub fn outstanding(&self) -> usize {
         self.requests.outstanding()
+    }
+
+    /// Whether all requests that there can be are done and wait to be asked for.
+    pub(crate) fn is_full_of_finished(&self) -> bool {
+        self.requests.is_full() && self.requests.all(|request| request.outstanding == 0)
     }
 
     /// Closes the connection, whatever is outstanding; never waits.
@@ -400,14 +407,14 @@ impl SendConnection {
         })
     }
 
-    /// Takes a batch of completions, whichever requests they belong to.
-    fn progress(&mut self) -> Result<(), Error> {
+    /// Takes a batch of completions, whichever requests they belong to; tells how many.
+    fn progress(&mut self) -> Result<usize, Error> {
         let count = self.core.poll()?;
         for index in 0..count {
             let completion = self.core.completion(index);
             self.complete(&completion)?;
         }
-        Ok(())
+        Ok(count)
     }
 
     fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {

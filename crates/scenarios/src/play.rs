@@ -30,6 +30,8 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub enum Scene {
     /// Played twice: all roles on one device, and roles alternating between the devices of a pair.
     OneDeviceAndPair,
+    /// Played once, roles alternating between the devices of a pair.
+    Pair,
     /// Played once, all roles on one device.
     OneDevice,
     /// Played once, on no device.
@@ -105,6 +107,7 @@ impl Stage {
         };
         match scene {
             Scene::OneDeviceAndPair => vec![single(), pair()],
+            Scene::Pair => vec![pair()],
             Scene::OneDevice => vec![single()],
             Scene::NoDevice => vec![Place::Devices {
                 title: "no device".to_owned(),

@@ -168,7 +168,7 @@ pub(crate) fn modify(transition: &Transition, error: &io::Error) -> Hint {
         (QueuePairState::RTR, Some(libc::EINVAL)) => Hint::Usually(
             "the queue pair is not in INIT, or the GID index is empty or its GID was replaced, or \
              the path MTU exceeds the port's active MTU, or max_dest_rd_atomic exceeds the \
-             device's max_qp_rd_atom",
+             device's max_qp_rd_atom, or (Soft-RoCE) there is no route to the peer's GID",
         ),
         (QueuePairState::RTR, Some(libc::ENODATA)) => Hint::Usually(
             "the GID index is empty: its address was removed from the network interface",

@@ -129,6 +129,8 @@ fn add_scripts(root: &Root, options: &Options, programs: &Programs) -> Result<()
     );
     environment.set("IBNET_TEST_PAIRS", job::GUEST_PAIRS);
     environment.set("NCCL_SOCKET_IFNAME", "lo");
+    // The links of this machine are nobody else's: tests may cut them.
+    environment.set("IBNET_TEST_LINKS", "1");
     // Colours and line editing fit the terminal outside.
     environment.set(
         "TERM",

@@ -303,7 +303,9 @@ pub(crate) fn mtu(bytes: u32) -> Option<Mtu> {
     Mtu::from_bytes(bytes)
 }
 
-/// Text from the peer, made fit for a log line: no control characters, not too long.
+/// Text from the peer, made fit for a log line: nothing that moves the cursor or turns the text
+/// round, and not too long.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(200).collect()
+    let is_plain = |c: &char| c.is_ascii_graphic() || *c == ' ' || c.is_alphanumeric();
+    text.chars().filter(is_plain).take(MAX_REASON).collect()
 }

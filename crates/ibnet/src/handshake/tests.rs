@@ -143,7 +143,7 @@ fn another_version_is_named() {
 fn a_refusal_arrives_with_its_reason() {
     let now = Instant::now();
     let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
-    connector.handle_bytes(&bytes_of(&Message::refusal(&"no\x07 device")));
+    connector.handle_bytes(&bytes_of(&Message::refusal(&"no\x07 \u{202e}device")));
     assert_eq!(
         connector.step(now),
         Err(Failure::Refused("no device".to_owned()))

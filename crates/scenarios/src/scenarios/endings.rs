@@ -7,7 +7,7 @@ use ibnet::{Error, RecvConnection, RecvTicket, SendConnection, SendTicket};
 use super::duet;
 use crate::cast::{Cast, ensure};
 use crate::pattern::{fill, mismatch};
-use crate::play::{Failure, Role, Scenario};
+use crate::play::{Failure, Role, Scenario, Scene};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -31,6 +31,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "endings/what-was-sent-arrives",
             &[late_receiver, hasty_sender],
         ),
+        duet(
+            "endings/what-was-sent-is-seen-however-late",
+            &[slow_receiver, hasty_sender_of_256],
+        ),
+        losing_the_link(),
         killing(
             "endings/sender-is-killed",
             &[bereaved_receiver, doomed_sender],
@@ -219,6 +224,139 @@ fn hasty_sender(cast: &mut Cast) -> Result<(), Failure> {
     }
     sending.close()?;
     cast.send_mail(0, b"gone")
+}
+
+/// Sees that the sender has left, and looks at its many messages long after.
+fn slow_receiver(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let mut receiving = cast.accept_from(1, &transport)?;
+    let mut tickets = Vec::new();
+    for _ in 0..256 {
+        tickets.push(receiving.recv(receiving.registrar().buffer(64)?, 0)?);
+    }
+    cast.receive_mail(1)?;
+    let newest = tickets.pop().ok_or("no receive")?;
+    let mut newest = receiving.poll(newest)?.err();
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(250));
+        if let Some(ticket) = newest.take() {
+            newest = receiving.poll(ticket)?.err();
+        }
+    }
+    for ticket in tickets.into_iter().chain(newest) {
+        receiving.wait(ticket)?;
+    }
+    Ok(())
+}
+
+fn hasty_sender_of_256(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let mut sending = cast.connect_to(0, &transport)?;
+    let mut tickets = Vec::new();
+    for _ in 0..256 {
+        tickets.push(sending.send(sending.registrar().buffer(64)?, 0)?);
+    }
+    for ticket in tickets {
+        sending.wait(ticket)?;
+    }
+    sending.close()?;
+    cast.send_mail(0, b"gone")
+}
+
+/// Every packet is lost from some moment on, without anybody being told.
+fn losing_the_link() -> Scenario {
+    Scenario {
+        scene: Scene::Pair,
+        needs_processes: Some("the kernel drops the packets"),
+        ..duet("endings/link-is-lost", &[cut_off_receiver, cut_off_sender])
+    }
+}
+
+fn cut_off_receiver(cast: &mut Cast) -> Result<(), Failure> {
+    let transport = cast.transport()?;
+    let mut receiving = cast.accept_from(1, &transport)?;
+    let tickets = post_receives(&mut receiving)?;
+    cast.receive_mail(1)?;
+    let error = quickly("noticing the lost link", || {
+        for ticket in tickets {
+            if let Err(error) = receiving.wait(ticket) {
+                return Ok(error);
+            }
+        }
+        Err("everything arrived over a link that loses everything".into())
+    })?;
+    // The sender notices, and tells.
+    ensure(matches!(error, Error::PeerFailed { .. }), || {
+        error.to_string()
+    })?;
+    cast.send_mail(1, b"noticed")
+}
+
+fn cut_off_sender(cast: &mut Cast) -> Result<(), Failure> {
+    if std::env::var_os("IBNET_TEST_LINKS").is_none() {
+        // Only where nobody else needs them.
+        return Err(cast.skip("IBNET_TEST_LINKS does not allow to cut links"));
+    }
+    // Gives up after some 30 ms instead of half a minute; Soft-RoCE takes 7 retries for endless.
+    let transport = cast.transport_with(|config| {
+        config.timeout = 10;
+        config.retry_count = 7;
+    })?;
+    let mut sending = cast.connect_to(0, &transport)?;
+    let _cut = CutLink::of(cast.device())?;
+    let tickets = post_sends(&mut sending);
+    cast.send_mail(0, b"cut")?;
+    let error = quickly("noticing the lost link", || {
+        for ticket in tickets? {
+            if let Err(error) = sending.wait(ticket) {
+                return Ok(error);
+            }
+        }
+        Err("everything was acknowledged over a link that loses everything".into())
+    })?;
+    let text = error.to_string();
+    ensure(
+        matches!(error, Error::Completion { .. }) && text.contains("RETRY_EXC"),
+        || text.clone(),
+    )?;
+    // The connection stays open meanwhile: the peer must have been told.
+    cast.receive_mail(0).map(drop)
+}
+
+/// Drops every packet that leaves a device, until it is dropped itself.
+struct CutLink {
+    interface: String,
+}
+
+impl CutLink {
+    fn of(device: &str) -> Result<Self, Failure> {
+        let interfaces = format!("/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs");
+        let interface = std::fs::read_dir(&interfaces)?
+            .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
+            .map(|name| name.trim().to_owned())
+            .find(|name| !name.is_empty())
+            .ok_or_else(|| format!("no network interface in {interfaces}"))?;
+        let cut = Self { interface };
+        cut.tc(&["add"], &["netem", "loss", "100%"])?;
+        Ok(cut)
+    }
+
+    fn tc(&self, action: &[&str], discipline: &[&str]) -> Result<(), Failure> {
+        let mut command = std::process::Command::new("/sbin/tc");
+        command
+            .arg("qdisc")
+            .args(action)
+            .args(["dev", &self.interface, "root"]);
+        super::programs::run(command.args(discipline))
+    }
+}
+
+impl Drop for CutLink {
+    fn drop(&mut self) {
+        if let Err(error) = self.tc(&["del"], &[]) {
+            eprintln!("  {} still loses everything: {error}", self.interface);
+        }
+    }
 }
 
 /// The sender dies in mid-transfer.

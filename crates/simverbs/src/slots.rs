@@ -110,9 +110,6 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        with_registry(|registry| {
-            registry.fabrics[self.0] = Weak::new();
-            registry.free.push_back(self.0);
-        });
+        with_registry(|registry| registry.free.push_back(self.0));
     }
 }

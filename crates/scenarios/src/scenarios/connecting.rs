@@ -31,6 +31,10 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         solo("connecting/bad-handles", &[bad_handles]),
         solo("connecting/no-such-device", &[no_such_device]),
         solo("connecting/deadline", &[deadline]),
+        solo(
+            "connecting/silent-clients-are-hung-up-on",
+            &[silent_clients],
+        ),
         Scenario {
             scene: Scene::OneDevice,
             ..duet(
@@ -339,6 +343,35 @@ fn deadline(cast: &mut Cast) -> Result<(), Failure> {
         format!("gave up after {waited:?} already")
     })?;
     drop(mute);
+    cast.expect_resources(&before)
+}
+
+/// Clients that connect and say nothing do not stay for ever.
+fn silent_clients(cast: &mut Cast) -> Result<(), Failure> {
+    let limit = Duration::from_secs(1);
+    let transport = cast.transport_with(|config| config.connect_timeout = limit)?;
+    let before = cast.resources()?;
+    let mut listener = transport.listen(0)?;
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        let stream = TcpStream::connect(listener.handle().address())?;
+        stream.set_read_timeout(Some(Duration::from_millis(1)))?;
+        silent.push(stream);
+    }
+    let start = Instant::now();
+    while !silent.is_empty() {
+        ensure(start.elapsed() < Duration::from_secs(20), || {
+            format!("{} silent clients are still there", silent.len())
+        })?;
+        ensure(listener.poll_accept()?.is_none(), || {
+            "a connection from nowhere".to_owned()
+        })?;
+        silent.retain_mut(|stream| !matches!(stream.read(&mut [0]), Ok(0)));
+    }
+    ensure(start.elapsed() >= limit, || {
+        "hung up on too early".to_owned()
+    })?;
+    drop(listener);
     cast.expect_resources(&before)
 }
 

@@ -181,7 +181,5 @@ impl Qp {
         self.recv.clear();
         self.requester = Requester::default();
         self.responder = Responder::default();
-        self.source = None;
-        self.released = [0; 2];
     }
 }

@@ -157,7 +157,8 @@ impl<W: Default> Queue<W> {
     /// Frees the places of all requests up to `index` and including it.
     #[inline]
     pub(crate) fn free_through(&mut self, index: u64) {
-        self.freed = self.freed.max(index + 1);
+        // Completions are polled in order.
+        self.freed = index + 1;
     }
 
     pub(crate) fn clear(&mut self) {

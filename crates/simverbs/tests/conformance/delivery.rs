@@ -3,8 +3,8 @@
 use verbs::{Mtu, QueuePairState, SendRequest, WcStatus};
 
 use crate::behaviour::Outcome::{Ended, Is, Nothing, State};
-use crate::behaviour::{Behaviour, Observed, Outcome, Place};
-use crate::rig::{Pair, Setup, Stage, ends, quiet};
+use crate::behaviour::{Behaviour, Deviation, Observed, Outcome, Place};
+use crate::rig::{Pair, Setup, Stage, ends, quiet, soon};
 
 /// Nobody answers.
 const UNREACHED: &[Outcome] = &[
@@ -94,6 +94,19 @@ pub(crate) const BEHAVIOURS: &[Behaviour] = &[
         "The number is nobody's: the sender gives up in the end.",
         wrong_number,
     ),
+    Behaviour {
+        name: "seven_retries_are_not_for_ever",
+        place: Place::Connection,
+        section: "9.7.6.1.3",
+        says: "With a retry count of 7, the largest, the sender gives up, too. (Only for peers that \
+               are not ready 7 means for ever.)",
+        observe: most_retries,
+        expected: UNREACHED,
+        rxe: Some(Deviation {
+            observed: &[Nothing, State(QueuePairState::RTS)],
+            reason: "takes 7 for endless, as it does with the RNR retry count",
+        }),
+    },
     unreached(
         "a_peer_in_reset_does_not_answer",
         "10.3.1.1",
@@ -221,6 +234,17 @@ fn wrong_number(stage: &Stage) -> Observed {
         ..Setup::impatient()
     };
     lost(&Pair::with(stage, ours, Setup::default())?)
+}
+
+fn most_retries(stage: &Stage) -> Observed {
+    let ours = Setup {
+        retries: 7,
+        remote_qp: Some(0xff_fffd),
+        ..Setup::impatient()
+    };
+    let Pair { a, b } = Pair::with(stage, ours, Setup::default())?;
+    a.send(&mut [SendRequest::write(1, Some(a.sge(0, 8)), b.remote(0)).signaled()])?;
+    Ok(vec![soon(&a.send_cq)?, a.state()?])
 }
 
 fn peer_in_reset(stage: &Stage) -> Observed {

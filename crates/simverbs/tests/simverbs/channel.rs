@@ -74,14 +74,18 @@ fn only_solicited_completions_and_failures_if_so_asked() {
     send(&a, true);
     drop(channel.next_event().unwrap().unwrap());
 
+    // A weaker request does not weaken an earlier one.
+    b.cq.request_notification(false).unwrap();
+    b.cq.request_notification(true).unwrap();
+    send(&a, false);
+    drop(channel.next_event().unwrap().unwrap());
+
     b.cq.request_notification(true).unwrap();
     b.qp.to_error().unwrap();
     drop(channel.next_event().unwrap().unwrap());
     assert_eq!(b.outcomes().last().unwrap().1, WcStatus::WR_FLUSH_ERR);
-
-    // A weaker request does not weaken an earlier one.
+    // What is posted now is flushed at once.
     b.cq.request_notification(false).unwrap();
-    b.cq.request_notification(true).unwrap();
     b.receive(&mut [RecvRequest::new(9)]).unwrap();
     drop(channel.next_event().unwrap().unwrap());
 }

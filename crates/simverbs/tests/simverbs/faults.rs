@@ -7,7 +7,7 @@ use verbs::{
     Access, Error, EventType, QueuePairState, RecvRequest, SendRequest, WcStatus, WorkCompletion,
 };
 
-use crate::pairs::{End, Memory, Pair, Setup, in_both_modes, open_all, options, two_roce};
+use crate::pairs::{End, Memory, Pair, Setup, in_both_modes, open_all, options, poll, two_roce};
 
 fn write(a: &End, b: &End, wr_id: u64) -> SendRequest {
     SendRequest::write(wr_id, a.sge(0, 8), b.remote(0)).signaled()
@@ -250,6 +250,73 @@ fn completions_can_be_delayed_and_stay_in_order() {
         let ids: Vec<_> = a.outcomes().iter().map(|(wr_id, _)| *wr_id).collect();
         assert_eq!(ids, (0..11).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn delayed_completions_take_their_place_in_the_queue() {
+    let delay = Duration::from_millis(1)..=Duration::from_millis(1);
+    let pair = Pair::stepped(
+        1,
+        &Setup {
+            cq: 2,
+            ..Setup::default()
+        },
+    );
+    let Pair { a, b, fabric } = &pair;
+    let fault = fabric.faults().delay_completions("sim0", delay);
+    a.send(&mut [1, 2, 3].map(|wr_id| write(a, b, wr_id)))
+        .unwrap();
+    fabric.run_until_idle();
+    assert_eq!(
+        a.context.next_event().unwrap().unwrap().kind(),
+        EventType::CQ_ERR
+    );
+    assert_eq!(fault.struck(), 2);
+}
+
+#[test]
+fn delayed_completions_of_a_queue_pair_that_is_gone_never_come() {
+    let delay = Duration::from_millis(1)..=Duration::from_millis(1);
+    let Pair { a, b, fabric } = Pair::stepped(1, &Setup::default());
+    let fault = fabric.faults().delay_completions("sim0", delay);
+    a.send(&mut [write(&a, &b, 1)]).unwrap();
+    fabric.run_until_idle();
+    assert_eq!(fault.struck(), 1);
+    let End { qp, cq, .. } = a;
+    drop(qp);
+    fabric.advance(Duration::from_millis(2));
+    assert!(poll(&cq).is_empty());
+}
+
+/// Places in queues are used again; what a fault did to an earlier request there is over.
+#[test]
+fn faults_count_and_strike_anew_in_every_place() {
+    in_both_modes(
+        &Setup {
+            send_wr: 1,
+            ..Setup::default()
+        },
+        |pair| {
+            let Pair { a, b, fabric } = pair;
+            let status = WcStatus::GENERAL_ERR;
+            let fault = fabric
+                .faults()
+                .fail_work(&a.qp, When::Nth(3), status, Stage::CarriedOut);
+            for expected in [WcStatus::SUCCESS, WcStatus::SUCCESS, status] {
+                a.send(&mut [write(a, b, 1)]).unwrap();
+                fabric.run_until_idle();
+                assert_eq!(a.outcomes(), [(1, expected)]);
+            }
+            assert_eq!(fault.struck(), 1);
+            for (own, peer) in [(a, b), (b, a)] {
+                own.qp.to_reset().unwrap();
+                own.connect_to(peer, &Setup::default()).unwrap();
+            }
+            a.send(&mut [write(a, b, 1)]).unwrap();
+            fabric.run_until_idle();
+            assert_eq!(a.outcomes(), [(1, WcStatus::SUCCESS)]);
+        },
+    );
 }
 
 #[test]

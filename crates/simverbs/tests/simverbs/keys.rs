@@ -283,12 +283,15 @@ fn a_receive_that_is_too_short_or_not_writable_fails_both_ends() {
             lkey: b.region.rkey(),
             ..b.sge(0, 100).unwrap()
         };
+        // Long enough, but not all of it is registered.
+        let beyond = b.sge(LENGTH - 50, 51).unwrap();
         [
+            (beyond, WcStatus::LOC_PROT_ERR, WcStatus::REM_OP_ERR),
             (short, WcStatus::LOC_LEN_ERR, WcStatus::REM_INV_REQ_ERR),
             (wrong, WcStatus::LOC_PROT_ERR, WcStatus::REM_OP_ERR),
         ]
     };
-    for case in 0..2 {
+    for case in 0..3 {
         in_both_modes(&Setup::default(), |pair| {
             let Pair { a, b, fabric } = pair;
             let (sge, receiver, sender) = cases(b)[case];

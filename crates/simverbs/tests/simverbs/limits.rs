@@ -1,5 +1,8 @@
 //! The limits of a device, and what reaching each looks like.
 
+use std::io;
+use std::ptr;
+
 use simverbs::{DeviceSpec, Fabric, Limits, PortSpec};
 use verbs::{Access, Context, QueuePairOptions, SendRequest, WcStatus};
 
@@ -151,6 +154,48 @@ fn a_message_may_not_exceed_the_limit_of_the_port() {
         a.outcomes(),
         [(1, WcStatus::SUCCESS), (1, WcStatus::LOC_LEN_ERR)]
     );
+}
+
+/// What the verbs crate would not even ask for.
+#[test]
+fn objects_of_different_contexts_do_not_go_together() {
+    let fabric = Fabric::builder()
+        .device(DeviceSpec::roce("sim0"))
+        .build()
+        .unwrap();
+    let contexts = [open_all(&fabric), open_all(&fabric)].concat();
+    let functions = *fabric.library().functions();
+    let channel = contexts[1].create_channel().unwrap();
+    let create_cq = |channel, vector| {
+        // SAFETY: the context is open, and the channel exists or is null.
+        let cq = unsafe {
+            let context = contexts[0].as_raw();
+            (functions.create_cq)(context, 8, ptr::null_mut(), channel, vector)
+        };
+        assert!(cq.is_null());
+        io::Error::last_os_error().raw_os_error()
+    };
+    assert_eq!(create_cq(channel.as_raw(), 0), Some(libc::EINVAL));
+    assert_eq!(create_cq(ptr::null_mut(), 4), Some(libc::EINVAL));
+    assert_eq!(create_cq(ptr::null_mut(), -1), Some(libc::EINVAL));
+
+    let pd = contexts[0].allocate_pd().unwrap();
+    let cqs = [0, 1].map(|index: usize| contexts[index].create_cq(8).unwrap());
+    for (send, receive) in [(0, 1), (1, 0)] {
+        let mut attributes = verbs::sys::ibv_qp_init_attr {
+            send_cq: cqs[send].as_raw(),
+            recv_cq: cqs[receive].as_raw(),
+            qp_type: verbs::sys::ibv_qp_type::IBV_QPT_RC,
+            ..Default::default()
+        };
+        // SAFETY: the domain and the queues exist.
+        let qp = unsafe { (functions.create_qp)(pd.as_raw(), &raw mut attributes) };
+        assert!(qp.is_null());
+        assert_eq!(
+            io::Error::last_os_error().raw_os_error(),
+            Some(libc::EINVAL)
+        );
+    }
 }
 
 #[test]

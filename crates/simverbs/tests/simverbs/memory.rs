@@ -171,6 +171,19 @@ fn a_dmabuf_that_is_none_is_refused() {
 
 /// How programs find out whether DMA-BUFs are supported: by a descriptor that is none.
 #[test]
+fn offset_and_address_of_a_dmabuf_lie_in_a_page_at_the_same_place() {
+    let (fabric, pd) = domain(DeviceSpec::roce("sim0"));
+    let register = fabric.library().functions().reg_dmabuf_mr.unwrap();
+    let fd = file(2 * 4096);
+    // SAFETY: the domain exists; nothing is registered. (The verbs crate checks this, too.)
+    let region = unsafe {
+        use std::os::fd::AsRawFd;
+        register(pd.as_raw(), 0, 4096, 8, fd.as_raw_fd(), 0)
+    };
+    assert!(region.is_null());
+}
+
+#[test]
 fn support_for_dmabufs_can_be_probed() {
     for (device, expected) in [
         (DeviceSpec::roce("sim0"), libc::EBADF),

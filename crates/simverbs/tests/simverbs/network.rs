@@ -215,6 +215,9 @@ fn connecting_over_a_dead_link_fails() {
     ports[1].down();
     assert_eq!(errno(), Some(libc::ETIMEDOUT));
     ports[1].up();
+    let own = fabric.faults().cut_link("sim0", 1, Duration::from_secs(60));
+    assert_eq!(errno(), Some(libc::ETIMEDOUT));
+    own.disarm();
     let cut = fabric.faults().cut_link("sim1", 1, Duration::from_secs(60));
     assert_eq!(errno(), Some(libc::ETIMEDOUT));
     cut.disarm();

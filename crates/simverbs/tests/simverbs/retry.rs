@@ -71,6 +71,41 @@ fn a_link_that_comes_back_in_time_costs_only_time() {
     assert!(cut.struck() > 0);
 }
 
+#[test]
+fn a_link_that_is_cut_again_stays_cut_for_as_long_as_the_second_time() {
+    let pair = Pair::stepped(9, &Setup::default());
+    let Pair { a, b, fabric } = &pair;
+    let first = fabric.faults().cut_link("sim0", 1, TIMEOUT / 2);
+    let second = fabric.faults().cut_link("sim0", 1, TIMEOUT * 3 / 2);
+    a.send(&mut [write(a, b, 1)]).unwrap();
+    fabric.advance(TIMEOUT * 3);
+    assert_eq!(a.outcomes(), [(1, WcStatus::SUCCESS)]);
+    assert_eq!((first.struck(), second.struck()), (0, 2));
+}
+
+#[test]
+fn a_read_whose_data_is_lost_is_tried_again() {
+    for cut_for in [TIMEOUT / 2, TIMEOUT * 10] {
+        let pair = Pair::stepped(9, &Setup::default());
+        let Pair { a, b, fabric } = &pair;
+        b.memory.write(0, &[1; 100]);
+        a.send(&mut [SendRequest::read(1, a.sge(0, 100), b.remote(0)).signaled()])
+            .unwrap();
+        assert!(fabric.step_until(10, || fabric.counters().messages == 1));
+        assert_eq!(a.memory.read(0..100), [0; 100]);
+        let cut = fabric.faults().cut_link("sim1", 1, cut_for);
+        fabric.advance(TIMEOUT * 20);
+        let is_restored = cut_for < TIMEOUT;
+        let status = match is_restored {
+            true => WcStatus::SUCCESS,
+            false => WcStatus::RETRY_EXC_ERR,
+        };
+        assert_eq!(a.outcomes(), [(1, status)]);
+        assert_eq!(a.memory.read(0..100) == [1; 100], is_restored);
+        assert_eq!(cut.struck(), if is_restored { 1 } else { 4 });
+    }
+}
+
 /// The hard case of recovery: everything arrived, but the sender does not know.
 #[test]
 fn a_lost_acknowledgement_fails_a_write_that_arrived() {

@@ -17,8 +17,8 @@ fn setup(rnr_retries: u8) -> Setup {
 
 #[test]
 fn retries_are_counted_and_timed_by_the_receiver() {
-    for retries in [0, 1, 3, 6] {
-        let pair = Pair::stepped(4, &setup(retries));
+    for (seed, retries) in (0..20).flat_map(|seed| [0, 1, 3, 6].map(|retries| (seed, retries))) {
+        let pair = Pair::stepped(seed, &setup(retries));
         let Pair { a, b, fabric } = &pair;
         let good = SendRequest::write(1, a.sge(0, 8), b.remote(0)).signaled();
         let write = SendRequest::write_with_immediate(2, a.sge(0, 8), b.remote(0), 1);

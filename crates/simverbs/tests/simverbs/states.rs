@@ -1,6 +1,6 @@
 //! The states of a queue pair, the steps between them, and what each step demands.
 
-use simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec};
+use simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec, When};
 use verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_state};
 use verbs::{
     Access, Destination, EventType, InitAttributes, Mtu, QueuePair, QueuePairState, ReadyToReceive,
@@ -37,6 +37,9 @@ fn the_whole_circle_and_back() {
         a.init(&setup).unwrap();
         a.qp.to_rtr(&a.to_rtr(b, &setup)).unwrap();
         assert_eq!(state(), QueuePairState::RTR);
+        // Programs may look at the structure itself.
+        // SAFETY: the queue pair exists.
+        assert_eq!(unsafe { (*a.qp.as_raw()).state }, ibv_qp_state::IBV_QPS_RTR);
         a.qp.to_rts(&End::ready_to_send(&setup)).unwrap();
         let now = a.qp.query().unwrap();
         assert_eq!(now.state, QueuePairState::RTS);
@@ -236,6 +239,9 @@ fn a_port_that_demands_a_global_route_gets_one() {
         traffic_class: 0,
         flow_label: 0,
     };
+    // A route does not replace the LID.
+    rtr.address.destination = Destination::infiniband(0, Some(route));
+    assert_eq!(a.qp.to_rtr(&rtr).unwrap_err().errno(), Some(libc::EINVAL));
     let lid = b.context.port(1).unwrap().lid;
     rtr.address.destination = Destination::infiniband(lid, Some(route));
     a.qp.to_rtr(&rtr).unwrap();
@@ -285,6 +291,25 @@ fn a_draining_queue_finishes_what_it_began_and_begins_nothing() {
     a.send(&mut [write(1)]).unwrap();
     fabric.run_until_idle();
     assert_eq!(a.outcomes().len(), 1);
+
+    // Nobody is told who did not ask for it.
+    assert_eq!(
+        modify(
+            &a.qp,
+            &mut to(ibv_qp_state::IBV_QPS_SQD),
+            bits::IBV_QP_STATE.0
+        ),
+        0
+    );
+    assert!(a.context.next_event().unwrap().is_none());
+    assert_eq!(
+        modify(
+            &a.qp,
+            &mut to(ibv_qp_state::IBV_QPS_RTS),
+            bits::IBV_QP_STATE.0
+        ),
+        0
+    );
 
     let mut sqd = ibv_qp_attr {
         en_sqd_async_notify: 1,
@@ -342,6 +367,75 @@ fn a_reset_queue_pair_connects_anew() {
         assert!(b.outcomes().is_empty());
         pair.finish();
     }
+}
+
+/// A message of which a part was placed is finished, and only then is the queue drained.
+#[test]
+fn a_message_that_was_begun_is_finished_while_draining() {
+    let pair = Pair::stepped(5, &Setup::default());
+    let Pair { a, b, fabric } = &pair;
+    let tear = fabric.faults().tear_messages(&a.qp, When::ALWAYS);
+    a.memory.write(0, &[1; 512]);
+    let write = |wr_id| SendRequest::write(wr_id, a.sge(0, 512), b.remote(0)).signaled();
+    a.send(&mut [write(1), write(2)]).unwrap();
+    fabric.step();
+    assert_eq!(tear.struck(), 1);
+    let mut sqd = ibv_qp_attr {
+        en_sqd_async_notify: 1,
+        ..to(ibv_qp_state::IBV_QPS_SQD)
+    };
+    let notify = bits::IBV_QP_STATE.0 | bits::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
+    assert_eq!(modify(&a.qp, &mut sqd, notify), 0);
+    assert!(a.context.next_event().unwrap().is_none());
+    fabric.run_until_idle();
+    assert_eq!(a.outcomes(), [(1, WcStatus::SUCCESS)]);
+    assert_eq!(b.memory.read(0..512), [1; 512]);
+    let event = a.context.next_event().unwrap().unwrap();
+    assert_eq!(event.kind(), EventType::SQ_DRAINED);
+}
+
+/// While it is drained, a queue pair can be given another way to its peer.
+#[test]
+fn the_address_can_be_changed_while_draining() {
+    let pair = Pair::stepped(5, &Setup::default());
+    let Pair { a, b, fabric } = &pair;
+    let write = SendRequest::write(1, a.sge(0, 8), b.remote(0)).signaled();
+    a.send(&mut [write]).unwrap();
+    fabric.run_until_idle();
+    assert_eq!(a.outcomes(), [(1, WcStatus::SUCCESS)]);
+    assert_eq!(
+        modify(
+            &a.qp,
+            &mut to(ibv_qp_state::IBV_QPS_SQD),
+            bits::IBV_QP_STATE.0
+        ),
+        0
+    );
+    let query = fabric.library().functions().query_qp;
+    let (mut now, mut init) = (ibv_qp_attr::default(), Default::default());
+    // SAFETY: the queue pair exists, and the arguments are valid.
+    assert_eq!(unsafe { query(a.qp.as_raw(), &mut now, 0, &mut init) }, 0);
+    // Its own address: there is no queue pair of the peer's number.
+    now.ah_attr.grh.dgid.raw = a
+        .to_rtr(a, &Setup::default())
+        .address
+        .destination
+        .route()
+        .unwrap()
+        .dgid
+        .0;
+    assert_eq!(modify(&a.qp, &mut now, bits::IBV_QP_AV.0), 0);
+    assert_eq!(
+        modify(
+            &a.qp,
+            &mut to(ibv_qp_state::IBV_QPS_RTS),
+            bits::IBV_QP_STATE.0
+        ),
+        0
+    );
+    a.send(&mut [write]).unwrap();
+    fabric.advance(std::time::Duration::from_secs(1));
+    assert_eq!(a.outcomes(), [(1, WcStatus::RETRY_EXC_ERR)]);
 }
 
 /// A completion of before the reset must not free a place of after it.

@@ -129,7 +129,8 @@ fn several_threads_post_to_one_queue_pair() {
                 for number in 0..EACH {
                     let wr_id = thread << 32 | number;
                     let sge = sge(if number % 50 == 0 { LONG as u32 } else { 8 });
-                    let write = SendRequest::write_with_immediate(wr_id, Some(sge), remote, 1);
+                    let name = (thread << 16 | number) as u32;
+                    let write = SendRequest::write_with_immediate(wr_id, Some(sge), remote, name);
                     while a.send(&mut [write.signaled()]).is_err() {
                         thread::yield_now();
                     }
@@ -151,6 +152,7 @@ fn several_threads_post_to_one_queue_pair() {
         });
         scope.spawn(|| {
             let mut posted = 0;
+            let mut next = [0; THREADS];
             while received.load(Ordering::Relaxed) < total {
                 while posted < total && b.receive(&mut [RecvRequest::new(posted)]).is_ok() {
                     posted += 1;
@@ -158,6 +160,11 @@ fn several_threads_post_to_one_queue_pair() {
                 for wc in b.poll() {
                     assert_eq!(wc.status(), WcStatus::SUCCESS);
                     assert_eq!(wc.wr_id(), received.load(Ordering::Relaxed));
+                    // Each message comes once, and those of a thread in order.
+                    let name = wc.immediate().unwrap();
+                    let next = &mut next[(name >> 16) as usize];
+                    assert_eq!(name & 0xffff, *next);
+                    *next += 1;
                     received.fetch_add(1, Ordering::Relaxed);
                 }
                 thread::yield_now();

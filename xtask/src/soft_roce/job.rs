@@ -30,6 +30,10 @@ impl Environment {
             "IBNET_TEST_VERBS",
             &programs::verbs_tests_in(folder).to_string_lossy(),
         );
+        environment.set(
+            "IBNET_TEST_CONFORMANCE",
+            &programs::conformance_in(folder).to_string_lossy(),
+        );
         if with_driver {
             environment.set(
                 "IBNET_TEST_DRIVER",
@@ -111,6 +115,7 @@ mod tests {
             "export IBNET_TEST_DEVICES='rxe0'\n\
              export IBNET_TEST_PLUGIN='/opt/ibnet/lib/libnccl-net-ibnet.so'\n\
              export IBNET_TEST_VERBS='/opt/ibnet/bin/verbs-device-tests'\n\
+             export IBNET_TEST_CONFORMANCE='/opt/ibnet/bin/verbs-conformance'\n\
              export IBNET_TEST_DRIVER='/opt/ibnet/bin/driver'\n"
         );
         let script = Environment::new(Path::new("/x"), false, "rxe0").script();

@@ -20,10 +20,14 @@ const DRIVER: &str = "driver";
 /// The tests of `verbs` on real devices.
 const VERBS_TESTS: &str = "verbs-device-tests";
 
+/// The comparison of real devices with simulated ones.
+const CONFORMANCE: &str = "verbs-conformance";
+
 /// What has been built.
 pub(super) struct Programs {
     executables: Vec<PathBuf>,
     verbs_tests: PathBuf,
+    conformance: PathBuf,
     plugin: PathBuf,
 }
 
@@ -45,6 +49,7 @@ impl Programs {
         Ok(Self {
             executables,
             verbs_tests: cargo::build_release_test("ibnet-verbs", "device")?,
+            conformance: cargo::build_release_test("ibnet-simverbs", "conformance")?,
             plugin,
         })
     }
@@ -57,6 +62,7 @@ impl Programs {
         let mut files = vec![
             copy(&self.plugin, &lib.join(PLUGIN))?,
             copy(&self.verbs_tests, &bin.join(VERBS_TESTS))?,
+            copy(&self.conformance, &bin.join(CONFORMANCE))?,
         ];
         for program in &self.executables {
             files.push(copy(
@@ -83,6 +89,11 @@ pub(super) fn plugin_in(folder: &Path) -> PathBuf {
 /// The path of the tests of `verbs` below that folder.
 pub(super) fn verbs_tests_in(folder: &Path) -> PathBuf {
     folder.join("bin").join(VERBS_TESTS)
+}
+
+/// The path of the conformance test below that folder.
+pub(super) fn conformance_in(folder: &Path) -> PathBuf {
+    folder.join("bin").join(CONFORMANCE)
 }
 
 /// The path of the C driver below that folder.

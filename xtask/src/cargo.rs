@@ -1,4 +1,6 @@
 //! Calling cargo, and learning from it which files a build has made.
+//!
+//! Cargo tells in JSON, one line for each target. Only a few strings of it are looked at.
 
 use std::env;
 use std::path::PathBuf;
@@ -9,6 +11,19 @@ use crate::paths;
 use crate::process::describe;
 use crate::progress::Step;
 
+/// A program of tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TestProgram {
+    /// The folder of its package, in which it is to be run.
+    pub(crate) folder: PathBuf,
+    /// The name of the library, program or integration test that it tests or is.
+    pub(crate) target: String,
+    /// Whether it is an integration test, in `tests` of its package.
+    pub(crate) is_integration: bool,
+    /// The file.
+    pub(crate) path: PathBuf,
+}
+
 /// Files that a build has made.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Artifacts {
@@ -16,8 +31,8 @@ pub(crate) struct Artifacts {
     pub(crate) executables: Vec<PathBuf>,
     /// Shared libraries.
     pub(crate) libraries: Vec<PathBuf>,
-    /// Programs of integration tests.
-    pub(crate) tests: Vec<PathBuf>,
+    /// Programs of tests.
+    pub(crate) tests: Vec<TestProgram>,
 }
 
 /// Cargo in the workspace's root, with nothing on its standard input: the cargo that runs this
@@ -33,6 +48,7 @@ pub(crate) fn build_release(packages: &[&str]) -> Result<Artifacts> {
     let step = Step::begin(&format!("building {} (release)", packages.join(", ")));
     let mut command = cargo();
     command.arg("build");
+    command.arg("--release");
     command.args(packages.iter().flat_map(|package| ["--package", package]));
     let artifacts = build(command)?;
     step.done("built");
@@ -43,17 +59,25 @@ pub(crate) fn build_release(packages: &[&str]) -> Result<Artifacts> {
 pub(crate) fn build_release_test(package: &str, test: &str) -> Result<PathBuf> {
     let step = Step::begin(&format!("building the test {test} of {package} (release)"));
     let mut command = cargo();
-    command.args(["test", "--no-run", "--package", package, "--test", test]);
+    command.args(["test", "--no-run", "--release"]);
+    command.args(["--package", package, "--test", test]);
     let Some(program) = build(command)?.tests.into_iter().next() else {
         fail!("the build of {package} has made no test {test}");
     };
     step.done("built");
-    Ok(program)
+    Ok(program.path)
+}
+
+/// Builds all tests of the workspace but those in its documentation.
+pub(crate) fn build_tests() -> Result<Vec<TestProgram>> {
+    let mut command = cargo();
+    command.args(["test", "--no-run", "--workspace"]);
+    Ok(build(command)?.tests)
 }
 
 /// Runs a build, and collects what it has made.
 fn build(mut command: Command) -> Result<Artifacts> {
-    command.args(["--release", "--message-format=json-render-diagnostics"]);
+    command.arg("--message-format=json-render-diagnostics");
     command.stderr(Stdio::inherit());
     let output = command
         .output()
@@ -74,15 +98,13 @@ fn collect(message: &str, artifacts: &mut Artifacts) {
     if !message.starts_with(r#"{"reason":"compiler-artifact""#) {
         return;
     }
-    if let Some(path) = string_after(message, r#""executable":"#)
-        && message.contains(r#""kind":["bin"]"#)
-    {
-        artifacts.executables.push(path.into());
-    }
-    if let Some(path) = string_after(message, r#""executable":"#)
-        && message.contains(r#""kind":["test"]"#)
-    {
-        artifacts.tests.push(path.into());
+    if let Some(path) = string_after(message, r#""executable":"#) {
+        if is_of_tests(message) {
+            artifacts.tests.extend(test_program(message, path.into()));
+        } else if message.contains(r#""kind":["bin"]"#) {
+            artifacts.executables.push(path.into());
+        }
+        return;
     }
     if message.contains("\"cdylib\"")
         && let Some((_, files)) = message.split_once(r#""filenames":["#)
@@ -90,6 +112,24 @@ fn collect(message: &str, artifacts: &mut Artifacts) {
         let libraries = quoted_strings(files).filter(|path| path.ends_with(".so"));
         artifacts.libraries.extend(libraries.map(PathBuf::from));
     }
+}
+
+/// Whether a message is about a program of tests: its target was compiled in the profile for tests.
+fn is_of_tests(message: &str) -> bool {
+    let profile = message.split_once(r#""profile":{"#);
+    let profile = profile.and_then(|(_, rest)| rest.split_once('}'));
+    profile.is_some_and(|(profile, _)| profile.contains(r#""test":true"#))
+}
+
+fn test_program(message: &str, path: PathBuf) -> Option<TestProgram> {
+    let manifest = PathBuf::from(string_after(message, r#""manifest_path":"#)?);
+    Some(TestProgram {
+        folder: manifest.parent()?.to_path_buf(),
+        // The first name in the message is that of the target.
+        target: string_after(message, r#""name":"#)?,
+        is_integration: message.contains(r#""kind":["test"]"#),
+        path,
+    })
 }
 
 /// The JSON string right after a key, or `None` where there is another kind of value.
@@ -141,12 +181,40 @@ mod tests {
         let artifacts = collected(&[
             r#"{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"a"},"filenames":["/t/a"],"executable":"/t/a","fresh":true}"#,
             r#"{"reason":"compiler-artifact","target":{"kind":["cdylib","rlib"]},"filenames":["/t/lib\"x\\.so","/t/libx.rlib"],"executable":null,"fresh":true}"#,
-            r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"device"},"filenames":["/t/device-0123"],"executable":"/t/device-0123"}"#,
             r#"{"reason":"build-finished","success":true}"#,
         ]);
         assert_eq!(artifacts.executables, [PathBuf::from("/t/a")]);
-        assert_eq!(artifacts.tests, [PathBuf::from("/t/device-0123")]);
         assert_eq!(artifacts.libraries, [PathBuf::from("/t/lib\"x\\.so")]);
+        assert!(artifacts.tests.is_empty());
+    }
+
+    #[test]
+    fn programs_of_tests_are_told_apart() {
+        let artifacts = collected(&[
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/verbs/Cargo.toml","target":{"kind":["test"],"name":"device","test":true},"profile":{"opt_level":"0","test":true},"filenames":["/t/device-0123"],"executable":"/t/device-0123"}"#,
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/xtask/Cargo.toml","target":{"kind":["bin"],"name":"xtask","test":true},"profile":{"opt_level":"0","test":true},"filenames":["/t/xtask-45"],"executable":"/t/xtask-45"}"#,
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/xtask/Cargo.toml","target":{"kind":["bin"],"name":"xtask","test":true},"profile":{"opt_level":"0","test":false},"filenames":["/t/xtask"],"executable":"/t/xtask"}"#,
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/a/Cargo.toml","target":{"kind":["cdylib","rlib"],"name":"a","test":true},"profile":{"test":true},"filenames":["/t/a-6"],"executable":"/t/a-6"}"#,
+        ]);
+        let tests: Vec<_> = artifacts
+            .tests
+            .iter()
+            .map(|test| {
+                let folder = test.folder.to_string_lossy().into_owned();
+                (folder, test.target.as_str(), test.is_integration)
+            })
+            .collect();
+        assert_eq!(
+            tests,
+            [
+                ("/w/crates/verbs".to_owned(), "device", true),
+                ("/w/xtask".to_owned(), "xtask", false),
+                ("/w/crates/a".to_owned(), "a", false),
+            ]
+        );
+        assert_eq!(artifacts.tests[0].path, PathBuf::from("/t/device-0123"));
+        assert_eq!(artifacts.executables, [PathBuf::from("/t/xtask")]);
+        assert!(artifacts.libraries.is_empty());
     }
 
     #[test]

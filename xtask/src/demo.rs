@@ -1,17 +1,28 @@
-//! `cargo xtask demo`: the example program `ring_allreduce`, a checked all-reduce of several
-//! processes through the plugin, on Soft-RoCE or on devices that the user names.
+//! `cargo xtask demo`: the example program `ring_allreduce`, a checked all-reduce of several ranks
+//! through the plugin.
+//!
+//! It runs on the RDMA devices of this host if there are any, which is for the example to find out, and
+//! else on simulated ones; on Soft-RoCE in a virtual machine if that is asked for.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use crate::args::{Flag, Parsed};
-use crate::failure::{Result, fail};
-use crate::process::shell_quote;
-use crate::soft_roce::{self, Job, Options, Place};
+use crate::cargo;
+use crate::failure::{Context, Result, fail};
+use crate::process::{describe, shell_quote};
+use crate::setup::{self, Group};
+use crate::soft_roce::{self, Job, MACHINE_FLAGS, Options};
+
+const EXAMPLE: &str = "ring_allreduce";
 
 /// Options of `demo` alone. What they default to is the example's own business.
 pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         name: "--ranks",
         value: Some("N"),
-        help: "Number of processes",
+        help: "Number of ranks",
     },
     Flag {
         name: "--size",
@@ -28,47 +39,113 @@ pub(crate) const FLAGS: &[Flag] = &[
         value: Some("NAMES"),
         help: "Run on these devices of this host (comma-separated), as IBNET_TEST_DEVICES does",
     },
+    Flag {
+        name: "--simulator",
+        value: None,
+        help: "Run on simulated devices, even where there are real ones",
+    },
+    Flag {
+        name: "--soft-roce",
+        value: None,
+        help: "Run on Soft-RoCE in a virtual machine; the options that follow are about it",
+    },
 ];
 
 /// Entry point of the subcommand; its exit status is the example's.
 pub(crate) fn command(parsed: &Parsed) -> Result<u8> {
-    let given = parsed.value("--devices").map(str::to_owned);
-    let has_devices = given.is_some();
-    let devices = given.or_else(soft_roce::devices_from_environment);
-    let mut options = Options::new(parsed, Job::Command(example(parsed)?), devices)?;
-    let Some(filter) = hca_filter(&options.place, has_devices) else {
-        fail!("`--devices` are of this host, so `--accel tcg` or `kvm` cannot go with it");
+    if parsed.has("--soft-roce") {
+        return soft_roce::run(&on_soft_roce(parsed)?, &mut |_| ());
+    }
+    let (arguments, devices) = on_this_host(parsed, soft_roce::devices_from_environment())?;
+    setup::ensure(&[Group::Build])?;
+    let artifacts = cargo::build_release(&["ncclnet-ffi", "ibnet-examples"])?;
+    let Some(program) = artifacts
+        .executables
+        .into_iter()
+        .find(|program| program.ends_with(EXAMPLE))
+    else {
+        fail!("the build of ibnet-examples has made no program {EXAMPLE}");
     };
-    options.variables.push(("NCCL_IB_HCA".to_owned(), filter));
-    soft_roce::run(&options, &mut |_| ())
+    run(program, &arguments, devices.as_deref())
 }
 
-/// NCCL's list of devices to use, where `=` has it take the names exactly; `None` if the user has
-/// named devices that are not there in this place. Without such names, all processes share one
-/// device that talks to itself, on which a ring of any length works.
-fn hca_filter(place: &Place, has_devices: bool) -> Option<String> {
-    match place {
-        Place::Devices(devices) => Some(format!("={devices}")),
-        _ if has_devices => None,
-        Place::HostRxe | Place::Machine(_) => place
-            .devices()
-            .split(',')
-            .next()
-            .map(|first| format!("={first}")),
+/// The example's arguments on this host, and the devices that are named, if any are.
+fn on_this_host(
+    parsed: &Parsed,
+    from_environment: Option<String>,
+) -> Result<(Vec<String>, Option<String>)> {
+    for flag in MACHINE_FLAGS {
+        if parsed.has(flag.name) {
+            fail!("`{}` goes with `--soft-roce` only", flag.name);
+        }
+    }
+    let mut arguments = numbers(parsed)?;
+    let named = parsed.value("--devices").map(str::to_owned);
+    if parsed.has("--simulator") {
+        arguments.push("--simulator".to_owned());
+        return Ok((arguments, named));
+    }
+    let devices = named.or(from_environment);
+    if devices.is_some() {
+        arguments.push("--no-simulator".to_owned());
+    }
+    Ok((arguments, devices))
+}
+
+fn run(program: PathBuf, arguments: &[String], devices: Option<&str>) -> Result<u8> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    if let Some(devices) = devices {
+        command.env("NCCL_IB_HCA", exactly(devices));
+    }
+    if env::var_os("NCCL_SOCKET_IFNAME").is_none() {
+        // All ranks are on this host.
+        command.env("NCCL_SOCKET_IFNAME", "lo");
+    }
+    let status = command
+        .status()
+        .context(|| format!("cannot run `{}`", describe(&command)))?;
+    match status.code() {
+        Some(code) => Ok(u8::try_from(code).unwrap_or(u8::MAX)),
+        None => fail!("`{}` ended by a signal: {status}", describe(&command)),
     }
 }
 
-/// The command line of the example.
-fn example(parsed: &Parsed) -> Result<String> {
-    let mut line = String::from("exec ring_allreduce --plugin \"$IBNET_TEST_PLUGIN\"");
+/// NCCL's list of devices to use, where `=` has it take the names exactly.
+fn exactly(devices: &str) -> String {
+    format!("={devices}")
+}
+
+/// The example as a job for Soft-RoCE. All ranks share one device that talks to itself, on which a
+/// ring of any length works.
+fn on_soft_roce(parsed: &Parsed) -> Result<Options> {
+    for flag in ["--devices", "--simulator"] {
+        if parsed.has(flag) {
+            fail!("`{flag}` cannot go with `--soft-roce`, which brings its own devices");
+        }
+    }
+    let mut line = format!("exec {EXAMPLE} --plugin \"$IBNET_TEST_PLUGIN\"");
+    for argument in numbers(parsed)? {
+        line.push_str(&format!(" {}", shell_quote(&argument)));
+    }
+    let mut options = Options::new(parsed, Job::Command(line), None)?;
+    if let Some(first) = options.place.devices().split(',').next().map(exactly) {
+        options.variables.push(("NCCL_IB_HCA".to_owned(), first));
+    }
+    Ok(options)
+}
+
+/// The example's arguments that are numbers, checked.
+fn numbers(parsed: &Parsed) -> Result<Vec<String>> {
+    let mut arguments = Vec::new();
     for name in ["--ranks", "--size", "--iters"] {
         if parsed.positive::<u64>(name)?.is_some()
             && let Some(value) = parsed.value(name)
         {
-            line.push_str(&format!(" {name} {}", shell_quote(value)));
+            arguments.extend([name.to_owned(), value.to_owned()]);
         }
     }
-    Ok(line)
+    Ok(arguments)
 }
 
 #[cfg(test)]
@@ -77,45 +154,75 @@ mod tests {
 
     use super::*;
     use crate::args::{Request, parse};
+    use crate::soft_roce::Place;
 
     fn parsed(line: &str) -> Parsed {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        match parse("demo", &[FLAGS, soft_roce::MACHINE_FLAGS], &words).unwrap() {
+        match parse("demo", &[FLAGS, MACHINE_FLAGS], &words).unwrap() {
             Request::Run(parsed) => parsed,
             Request::Help => panic!("help"),
         }
     }
 
-    #[test]
-    fn options_reach_the_example_if_they_are_given() {
-        let line = example(&parsed("--size 4096 --ranks 8")).unwrap();
-        assert_eq!(
-            line,
-            "exec ring_allreduce --plugin \"$IBNET_TEST_PLUGIN\" --ranks '8' --size '4096'"
-        );
-        assert!(!example(&parsed("")).unwrap().contains("--ranks"));
-        assert!(example(&parsed("--ranks 0")).is_err());
+    fn host(line: &str, from_environment: Option<&str>) -> Result<(String, Option<String>)> {
+        let (arguments, devices) =
+            on_this_host(&parsed(line), from_environment.map(str::to_owned))?;
+        Ok((arguments.join(" "), devices))
     }
 
     #[test]
-    fn the_devices_fit_the_place() {
-        let filter = |line: &str, devices: Option<&str>, has_devices| {
-            let job = Job::Command(String::new());
-            let options = Options::new(&parsed(line), job, devices.map(str::to_owned)).unwrap();
-            hca_filter(&options.place, has_devices)
+    fn options_reach_the_example_if_they_are_given() {
+        assert_eq!(host("", None).unwrap(), (String::new(), None));
+        let (line, _) = host("--size 4096 --ranks 8", None).unwrap();
+        assert_eq!(line, "--ranks 8 --size 4096");
+        assert!(host("--ranks 0", None).is_err());
+        assert!(host("--iters many", None).is_err());
+    }
+
+    #[test]
+    fn devices_that_are_named_are_used() {
+        let expect = |line, from_environment, arguments: &str, devices: Option<&str>| {
+            let (found, named) = host(line, from_environment).unwrap();
+            assert_eq!((found.as_str(), named.as_deref()), (arguments, devices));
         };
         let mlx = Some("mlx5_0,mlx5_1");
-        assert_eq!(filter("", mlx, true).as_deref(), Some("=mlx5_0,mlx5_1"));
-        assert_eq!(
-            filter("--accel host", mlx, false).as_deref(),
-            Some("=mlx5_0,mlx5_1")
+        expect("", mlx, "--no-simulator", mlx);
+        expect("--devices a:1", mlx, "--no-simulator", Some("a:1"));
+        expect("--simulator", mlx, "--simulator", None);
+        expect(
+            "--simulator --devices sim1",
+            mlx,
+            "--simulator",
+            Some("sim1"),
         );
-        assert_eq!(filter("", None, false).as_deref(), Some("=rxe0"));
+        assert_eq!(exactly("a,b"), "=a,b");
+    }
+
+    #[test]
+    fn options_of_the_machine_need_soft_roce() {
+        for line in ["--accel tcg", "--kernel /k", "--memory 2048", "--timeout 9"] {
+            let failure = host(line, None).unwrap_err().to_string();
+            assert!(failure.contains("`--soft-roce`"), "{failure}");
+            assert!(on_soft_roce(&parsed(&format!("--soft-roce {line}"))).is_ok());
+        }
+    }
+
+    #[test]
+    fn soft_roce_has_one_device_for_all_ranks() {
+        let options = |line: &str| on_soft_roce(&parsed(line));
+        let plain = options("--soft-roce --ranks 8").unwrap();
         assert_eq!(
-            filter("--accel host", None, false).as_deref(),
-            Some("=ibnet_rxe0")
+            plain.job,
+            Job::Command(
+                "exec ring_allreduce --plugin \"$IBNET_TEST_PLUGIN\" '--ranks' '8'".to_owned()
+            )
         );
-        assert_eq!(filter("--accel tcg", mlx, false).as_deref(), Some("=rxe0"));
-        assert_eq!(filter("--accel tcg", mlx, true), None);
+        assert!(matches!(plain.place, Place::Machine(_)));
+        let filter = |value: &str| [("NCCL_IB_HCA".to_owned(), value.to_owned())];
+        assert_eq!(plain.variables, filter("=rxe0"));
+        let host = options("--soft-roce --accel host").unwrap();
+        assert_eq!(host.variables, filter("=ibnet_rxe0"));
+        assert!(options("--soft-roce --devices mlx5_0").is_err());
+        assert!(options("--soft-roce --simulator").is_err());
     }
 }

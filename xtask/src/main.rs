@@ -57,7 +57,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     },
     Subcommand {
         name: "demo",
-        summary: "Run a checked ring all-reduce of several processes through the plugin",
+        summary: "Run a checked ring all-reduce of several ranks through the plugin",
         flags: &[demo::FLAGS, soft_roce::MACHINE_FLAGS],
         run: demo::command,
     },

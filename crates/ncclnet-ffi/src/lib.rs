@@ -15,6 +15,9 @@
 //!
 //! What does not live here: everything about RDMA, which is `ibnet`'s.
 //!
+//! Rust programs can use the tables without loading anything, too: they are public statics. Such a
+//! program may provide the devices itself, see [`use_library`].
+//!
 //! # Threads
 //!
 //! As NCCL promises, and as the plugin checks: the data path of one communicator (`isend`, `irecv`,
@@ -23,7 +26,8 @@
 //!
 //! # Library dependencies
 //!
-//! libc only. libibverbs is loaded by `init`, which says so in one line if it is not there.
+//! libc only. libibverbs is loaded by `init`, which says so in one line if it is not there. The shared
+//! library always takes libibverbs: [`use_library`] is not among what it exports.
 
 pub mod abi;
 
@@ -39,6 +43,7 @@ mod v12;
 mod v8;
 mod v9;
 
+pub use plugin::lifecycle::use_library;
 pub use v8::ncclNetPlugin_v8;
 pub use v9::ncclNetPlugin_v9;
 pub use v10::ncclNetPlugin_v10;

@@ -1,34 +1,17 @@
-//! The C driver against the shared library: what needs no device. Moving data needs one, and is what
-//! the Soft-RoCE tier does with the same driver.
+//! The C driver against the shared library: what needs no device. Moving data needs one: that is done
+//! with the same driver by the tests of `ncclnet-sim`, and on real devices by the Soft-RoCE tier.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
-static DRIVER: LazyLock<std::path::PathBuf> = LazyLock::new(|| common::compile_driver("driver"));
+static DRIVER: LazyLock<PathBuf> = LazyLock::new(|| common::compile_driver("driver"));
 
-/// Runs the driver with one version of the plugin and without the settings of whoever runs the test.
+/// Runs the driver with one version of the plugin.
 fn driver(abi: u32, arguments: &[&str], variables: &[(&str, &str)]) -> Result<String, String> {
-    let mut command = Command::new(&*DRIVER);
-    command
-        .arg(common::plugin())
-        .args(["--abi", &abi.to_string()])
-        .args(arguments);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("NCCL_") || text.starts_with("IBNET_") {
-            command.env_remove(name);
-        }
-    }
-    let output = command.envs(variables.iter().copied()).output().unwrap();
-    let text = common::text(&output);
-    if output.status.success() {
-        Ok(text)
-    } else {
-        Err(text)
-    }
+    common::run_driver(&DRIVER, &common::plugin(), abi, arguments, variables)
 }
 
 /// Reasons for which `init` fails on every machine: what sets it off, and what the one line of the

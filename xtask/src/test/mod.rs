@@ -2,6 +2,7 @@
 //!
 //! A tier that fails does not stop the next, so that one run tells everything that is wrong.
 
+mod programs;
 mod summary;
 mod tiers;
 

@@ -1,19 +1,17 @@
 //! What each tier runs.
 
-use std::io::{IsTerminal, stdout};
 use std::process::Command;
 
 use crate::cargo::cargo;
-use crate::console::Console;
 use crate::counts::Counts;
 use crate::dist;
-use crate::failure::{Context, Result, fail};
+use crate::failure::{Context, Result};
 use crate::paths;
 use crate::process::{self, describe};
 use crate::progress::note;
 use crate::soft_roce::{self, Options};
-use crate::stream::{self, End, Limits};
 
+use super::programs::{self, Run, add_to};
 use super::summary::Outcome;
 
 /// Runs a tier; an error means that it could not be run to its end.
@@ -26,6 +24,7 @@ pub(super) const CHEAP: &[(&str, Tier)] = &[
     ("docs", docs),
     ("unit", unit),
     ("plugin", plugin),
+    ("simulator", simulator),
 ];
 
 fn format() -> Result<Outcome> {
@@ -62,25 +61,25 @@ fn one_check(command: &mut Command) -> Result<Outcome> {
     Ok(Outcome::Ran(Counts::one(status.success())))
 }
 
-/// All tests and doctests of the workspace.
+/// All tests and doctests of the workspace, but for those of the tier `simulator`.
 fn unit() -> Result<Outcome> {
-    let mut test = cargo();
-    test.args(["test", "--workspace", "--no-fail-fast"]);
-    if stdout().is_terminal() {
-        test.args(["--", "--color=always"]);
+    let (others, _) = programs::build()?;
+    let mut run = Run::default();
+    for program in &others {
+        run.program(program)?;
     }
-    let mut counts = Counts::default();
-    let mut on_line = |line: &str| add_to(&mut counts, line);
-    let mut console = Console::of_job(stdout(), &mut on_line);
-    let end = stream::run(&mut test, Limits::default(), &mut |piece| {
-        console.feed(piece)
-    })?;
-    console.finish();
-    drop(console);
-    let End::Exited(status) = end else {
-        fail!("`{}` did not end by itself", describe(&test));
-    };
-    Ok(of_tests(counts, status.success()))
+    run.command(cargo().args(["test", "--doc", "--workspace", "--no-fail-fast"]))?;
+    Ok(of_tests(run.counts, run.success))
+}
+
+/// The tests that run on simulated devices.
+fn simulator() -> Result<Outcome> {
+    let (_, simulated) = programs::build()?;
+    let mut run = Run::default();
+    for program in &simulated {
+        run.program(program)?;
+    }
+    Ok(of_tests(run.counts, run.success))
 }
 
 /// The library as it is given away, and the C side of its interface.
@@ -131,10 +130,4 @@ fn of_tests(counts: Counts, success: bool) -> Outcome {
         note("no line has told how many tests ran, as `3 passed, 0 failed` does");
     }
     Outcome::of_tests(counts, success)
-}
-
-fn add_to(counts: &mut Counts, line: &str) {
-    if let Some(more) = Counts::from_line(line) {
-        *counts += more;
-    }
 }

@@ -15,6 +15,7 @@
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use ibnet::{Config, Transport};
+use verbs::Library;
 
 use super::objects::{self, CONTEXTS};
 use super::{device, pending};
@@ -48,6 +49,18 @@ static USERS: Mutex<Users> = Mutex::new(Users {
 /// The open transport. Locked for no longer than it takes to clone it, so that properties can be
 /// read while another thread is in `init`.
 static TRANSPORT: RwLock<Option<Transport>> = RwLock::new(None);
+
+/// What `init` opens instead of libibverbs, if anything.
+static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
+
+/// Has every `init` of this process that opens the devices take those of `library`, rather than load
+/// libibverbs. `NCCL_IBVERBS_LIB` is then ignored; everything else is as always.
+///
+/// For programs that link this crate and provide the devices themselves, such as simulated ones. To
+/// be called before the first `init`: a transport that is open already stays.
+pub fn use_library(library: Library) {
+    *LIBRARY.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+}
 
 /// What `init` does first, so that the rest of it can say something: NCCL's logger.
 ///
@@ -115,7 +128,14 @@ fn open(version: u32) -> Result<Transport, Fault> {
         env!("CARGO_PKG_VERSION")
     );
     let config = Config::from_env().map_err(ibnet::Error::from)?;
-    let transport = Transport::open(config)?;
+    let provided = LIBRARY
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    let transport = match provided {
+        Some(library) => Transport::with_library(library, config),
+        None => Transport::open(config),
+    }?;
     device::announce(&transport);
     *TRANSPORT.write().unwrap_or_else(PoisonError::into_inner) = Some(transport.clone());
     Ok(transport)

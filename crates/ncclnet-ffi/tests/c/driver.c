@@ -4,10 +4,11 @@
  *
  *   cc -std=c11 -pthread -I ../../include driver.c -o driver -ldl
  *
- *   driver PLUGIN [--abi N] [--dev NAME|INDEX] [--peer-dev NAME|INDEX] [--timeout SECONDS] [MODE]
+ *   driver PLUGIN [--abi N] [--dev NAME|INDEX] [--peer-dev NAME|INDEX] [--timeout SECONDS]
+ *          [--threads] [MODE]
  *
- * Without a mode, two processes move data between two devices and check every byte (transfer.c).
- * The modes:
+ * Without a mode, two ends move data between two devices and check every byte (transfer.c). Each is a
+ * process; with --threads both are threads of one, for devices that are the process's own. The modes:
  *   --expect-init-error TEXT   init must fail, and a line of its log must contain TEXT
  *   --null-logger              as without a mode, but without a logger: not a line must be missed
  *   --bad-handle               connecting to a handle full of 0xff must be an error
@@ -18,6 +19,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +39,7 @@ struct arguments {
   const char *peer_device;
   int timeout;
   const char *expected_error;
+  bool threads;
   bool null_logger;
   bool bad_handle;
   bool misuse;
@@ -45,8 +48,8 @@ struct arguments {
 static void usage(const char *problem) {
   fprintf(stderr,
           "%s\nusage: driver PLUGIN [--abi 8..12] [--dev NAME|INDEX] [--peer-dev NAME|INDEX] "
-          "[--timeout SECONDS]\n       [--expect-init-error TEXT | --null-logger | --bad-handle | "
-          "--misuse]\n",
+          "[--timeout SECONDS]\n       [--threads] [--null-logger]\n"
+          "       | --expect-init-error TEXT | --bad-handle | --misuse\n",
           problem);
   exit(2);
 }
@@ -70,6 +73,7 @@ static struct arguments parse(int argc, char **argv) {
       arguments.timeout = number(argv[++i], 1, 86400);
     else if (!strcmp(name, "--expect-init-error") && has_value)
       arguments.expected_error = argv[++i];
+    else if (!strcmp(name, "--threads")) arguments.threads = true;
     else if (!strcmp(name, "--null-logger")) arguments.null_logger = true;
     else if (!strcmp(name, "--bad-handle")) arguments.bad_handle = true;
     else if (!strcmp(name, "--misuse")) arguments.misuse = true;
@@ -77,6 +81,8 @@ static struct arguments parse(int argc, char **argv) {
     else usage(name);
   }
   if (!arguments.plugin) usage("no plugin given");
+  bool moves_data = !arguments.expected_error && !arguments.bad_handle && !arguments.misuse;
+  if (arguments.threads && !moves_data) usage("--threads is for two ends; this has one");
   if (!arguments.device) arguments.device = "0";
   if (!arguments.peer_device) arguments.peer_device = arguments.device;
   return arguments;
@@ -209,21 +215,24 @@ static void bad_handle(const struct arguments *arguments) {
   printf("bad handles are errors\n");
 }
 
-/* One of the two processes. */
-static void run_end(const struct arguments *arguments, bool parent, int in, int out) {
+static ncclDebugLogger_t logger_of(const struct arguments *arguments) {
+  return arguments->null_logger ? NULL : log_line;
+}
+
+/* One of the two ends. */
+static void run_end(const struct arguments *arguments, bool first, int in, int out) {
   struct net net;
-  ncclDebugLogger_t logger = arguments->null_logger ? NULL : log_line;
-  if (parent) check_lifecycle(arguments, logger);
+  ncclDebugLogger_t logger = logger_of(arguments);
   net_load(&net, arguments->plugin, arguments->abi);
   must(net_init(&net, logger), "init");
-  check_devices(&net, parent);
-  int device = find_device(&net, parent ? arguments->device : arguments->peer_device);
-  transfer(&net, device, parent, in, out, logger != NULL);
+  check_devices(&net, first);
+  int device = find_device(&net, first ? arguments->device : arguments->peer_device);
+  transfer(&net, device, first, in, out, logger != NULL);
   must(net_finalize(&net), "finalize");
   log_check();
 }
 
-static int run_pair(const struct arguments *arguments) {
+static void run_processes(const struct arguments *arguments) {
   int to_child[2], to_parent[2];
   if (pipe(to_child) || pipe(to_parent)) fail("pipe");
   fflush(NULL);
@@ -235,17 +244,42 @@ static int run_pair(const struct arguments *arguments) {
     close(to_child[1]);
     close(to_parent[0]);
     run_end(arguments, false, to_child[0], to_parent[1]);
-    return 0;
+    exit(0);
   }
   role = "parent";
   close(to_child[0]);
   close(to_parent[1]);
+  check_lifecycle(arguments, logger_of(arguments));
   run_end(arguments, true, to_parent[0], to_child[1]);
   int status;
   if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status))
     fail("the peer failed (status %#x)", (unsigned)status);
-  printf("version %d: all data was as sent\n", arguments->abi);
-  return 0;
+}
+
+struct peer {
+  const struct arguments *arguments;
+  int in, out;
+};
+
+static void *run_peer(void *argument) {
+  const struct peer *peer = argument;
+  role = "peer";
+  run_end(peer->arguments, false, peer->in, peer->out);
+  return NULL;
+}
+
+/* A failure of either thread ends the process. */
+static void run_threads(const struct arguments *arguments) {
+  int to_peer[2], to_first[2];
+  if (pipe(to_peer) || pipe(to_first)) fail("pipe");
+  role = "first";
+  /* Before the peer is there, whose threads and files would be counted too. */
+  check_lifecycle(arguments, logger_of(arguments));
+  struct peer peer = {.arguments = arguments, .in = to_peer[0], .out = to_first[1]};
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, run_peer, &peer)) fail("pthread_create");
+  run_end(arguments, true, to_first[0], to_peer[1]);
+  pthread_join(thread, NULL);
 }
 
 int main(int argc, char **argv) {
@@ -256,6 +290,10 @@ int main(int argc, char **argv) {
   if (arguments.expected_error) expect_init_error(&arguments);
   else if (arguments.bad_handle) bad_handle(&arguments);
   else if (arguments.misuse) misuse(arguments.plugin, arguments.abi, arguments.device);
-  else return run_pair(&arguments);
+  else {
+    if (arguments.threads) run_threads(&arguments);
+    else run_processes(&arguments);
+    printf("version %d: all data was as sent\n", arguments.abi);
+  }
   return 0;
 }

@@ -239,7 +239,7 @@ ncclResult_t net_make_vdevice(const struct net *net, int *index, int count, cons
 
 /* ---- Support ---- */
 
-const char *role = "driver";
+_Thread_local const char *role = "driver";
 
 void fail(const char *format, ...) {
   va_list arguments;
@@ -288,11 +288,12 @@ void look_at_clock(const char *what) {
   if (time_left() == 0) fail("out of time: %s", what);
 }
 
+/* The plugin warns of a call in the thread of the call. */
+static _Thread_local int warnings;
 /* The logger is called from the plugin's threads too. */
 static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char log_text[1 << 16];
 static size_t log_length;
-static int warnings;
 static char log_fault[256];
 
 void log_line(ncclDebugLogLevel level, unsigned long flags, const char *file, int line,
@@ -341,12 +342,7 @@ void log_forget(void) {
   pthread_mutex_unlock(&log_mutex);
 }
 
-int log_warnings(void) {
-  pthread_mutex_lock(&log_mutex);
-  int count = warnings;
-  pthread_mutex_unlock(&log_mutex);
-  return count;
-}
+int log_warnings(void) { return warnings; }
 
 void log_check(void) {
   pthread_mutex_lock(&log_mutex);

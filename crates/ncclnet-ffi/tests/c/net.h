@@ -67,15 +67,15 @@ ncclResult_t net_make_vdevice(const struct net *net, int *index, int count, cons
 
 /* ---- Support ---- */
 
-/* Who speaks, for messages: "receiver", "sender". */
-extern const char *role;
+/* Which end this thread is, for messages. */
+extern _Thread_local const char *role;
 
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Fails the program if the result is not success. */
 void must(ncclResult_t result, const char *what);
 
-/* Threads and open files of this process. */
+/* Threads and open files of the whole process. */
 int count_threads(void);
 int count_files(void);
 
@@ -91,7 +91,7 @@ void log_line(ncclDebugLogLevel level, unsigned long flags, const char *file, in
               const char *format, ...);
 bool log_contains(const char *text);
 void log_forget(void);
-/* Warnings logged since the last log_forget. */
+/* Warnings about calls of this thread since its last log_forget. */
 int log_warnings(void);
 /* Fails the program if a line of the log was not as it must be. */
 void log_check(void);

@@ -18,13 +18,13 @@
 
 /* ---- The channel beside the network ---- */
 
-static int channel_in, channel_out;
+static _Thread_local int channel_in, channel_out;
 
 static void channel_write(const void *data, size_t size) {
   for (const char *from = data; size > 0;) {
     ssize_t written = write(channel_out, from, size);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail("the other process is gone");
+    if (written <= 0) fail("the other end is gone");
     from += written;
     size -= (size_t)written;
   }
@@ -33,10 +33,10 @@ static void channel_write(const void *data, size_t size) {
 static void channel_read(void *data, size_t size) {
   for (char *to = data; size > 0;) {
     struct pollfd ready = {.fd = channel_in, .events = POLLIN};
-    if (poll(&ready, 1, time_left()) == 0) fail("out of time: waiting for the other process");
+    if (poll(&ready, 1, time_left()) == 0) fail("out of time: waiting for the other end");
     ssize_t count = read(channel_in, to, size);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail("the other process is gone");
+    if (count <= 0) fail("the other end is gone");
     to += count;
     size -= (size_t)count;
   }

@@ -1,4 +1,5 @@
-//! Compiles the C programs of this crate with the system's C compiler, the one that Rust links with.
+//! Compiles and runs the C programs of `ncclnet-ffi` with the system's C compiler, the one that Rust
+//! links with. The tests of the plugin on the simulator use them, too.
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::unwrap_used)]
 
@@ -6,18 +7,24 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// The folder of `include` and `tests`, as seen from the package of any plugin.
+const PLUGIN_CRATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ncclnet-ffi");
+
 /// The shared library that belongs to the running test: cargo puts both into one folder.
 pub(crate) fn plugin() -> PathBuf {
-    let plugin = env::current_exe()
-        .unwrap()
-        .with_file_name("libncclnet_ffi.so");
+    built("libncclnet_ffi.so")
+}
+
+/// A shared library of the running test's package.
+pub(crate) fn built(file: &str) -> PathBuf {
+    let plugin = env::current_exe().unwrap().with_file_name(file);
     assert!(plugin.is_file(), "{} was not built", plugin.display());
     plugin
 }
 
 /// Compiles `sources` of `tests/c` as strict C11 into the program `name`.
 pub(crate) fn compile(name: &str, sources: &[&str]) -> PathBuf {
-    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crate_root = Path::new(PLUGIN_CRATE);
     // One folder per test program, because they may run at the same time.
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
@@ -51,6 +58,35 @@ pub(crate) fn compile(name: &str, sources: &[&str]) -> PathBuf {
 /// The driver of `tests/c`, under a name of the caller's.
 pub(crate) fn compile_driver(name: &str) -> PathBuf {
     compile(name, &["driver.c"])
+}
+
+/// Runs the driver with one version of a plugin and without the settings of whoever runs the test:
+/// what it wrote, as an error if it failed.
+pub(crate) fn run_driver(
+    driver: &Path,
+    plugin: &Path,
+    abi: u32,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<String, String> {
+    let mut command = Command::new(driver);
+    command
+        .arg(plugin)
+        .args(["--abi", &abi.to_string()])
+        .args(arguments);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("NCCL_") || text.starts_with("IBNET_") {
+            command.env_remove(name);
+        }
+    }
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let text = text(&output);
+    if output.status.success() {
+        Ok(text)
+    } else {
+        Err(text)
+    }
 }
 
 /// Everything that a program wrote.

@@ -1,6 +1,7 @@
 //! Ping-pong: latency and bandwidth of a connection, through the safe interface of `ibnet`.
 //!
-//! On one host it starts its own peer:
+//! On one host it starts its own peer, as a process. Where there is no RDMA device it simulates two, and
+//! the peer is a thread:
 //!
 //! ```text
 //! ping_pong [--device NAME] [--peer-device NAME]
@@ -16,12 +17,14 @@
 mod measure;
 mod options;
 
-use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
 use ibnet::{Config, ConnectOptions, Handle, HcaFilter, Transport};
-use measure::End;
+use ibnet_examples::{Devices, Simulator};
+use measure::{End, Outcome};
 use options::{Options, Role};
 
 fn main() -> ExitCode {
@@ -38,8 +41,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         Role::Both => both(&options),
-        Role::Listen => listen(&options),
-        Role::Connect(handle) => connect(&options, handle),
+        Role::Listen => listen_alone(&options),
+        Role::Connect(handle) => connect_alone(&options, handle),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,8 +53,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Both ends on this host: real devices are used by two processes, simulated ones by two threads.
+fn both(options: &Options) -> Outcome<()> {
+    let devices = Devices::open(options.wanted, config(options.device.as_deref())?)?;
+    println!("# ping-pong {devices}");
+    match devices {
+        Devices::Real(transport) => between_processes(options, &transport),
+        Devices::Simulated(simulator) => {
+            if let Some(reason) = simulator.reason() {
+                println!("# because: {reason}");
+            }
+            between_threads(options, &simulator)
+        }
+    }
+}
+
 /// Starts the listening end as a process of its own, and connects to it.
-fn both(options: &Options) -> Result<(), Box<dyn Error>> {
+fn between_processes(options: &Options, transport: &Transport) -> Outcome<()> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .arg("--listen")
@@ -65,7 +83,7 @@ fn both(options: &Options) -> Result<(), Box<dyn Error>> {
         if line.trim().is_empty() {
             return Err("the peer did not start to listen".into());
         }
-        connect(options, line.trim())
+        connect(options, transport, &parse(&line)?)
     })();
     if outcome.is_err() {
         let _ = peer.kill();
@@ -79,19 +97,64 @@ fn both(options: &Options) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn open(options: &Options) -> Result<Transport, Box<dyn Error>> {
-    let mut config = Config::from_env()?;
-    if let Some(device) = &options.device {
-        config.hca = HcaFilter::parse(&format!("={device}")).map_err(|invalid| invalid.0)?;
+/// Starts the listening end as a thread, and connects to it. If this end fails, the other may wait
+/// for ever; it ends with the program.
+fn between_threads(options: &Options, simulator: &Simulator) -> Outcome<()> {
+    let transport =
+        Transport::with_library(simulator.library(), config(options.device.as_deref())?)?;
+    let peer_transport =
+        Transport::with_library(simulator.library(), config(options.device_of_peer())?)?;
+    let (tell, told) = mpsc::channel();
+    let peer_options = options.clone();
+    let peer = thread::Builder::new().name("peer".into()).spawn(move || {
+        let tell = |handle: &Handle| Ok(tell.send(*handle)?);
+        listen(&peer_options, &peer_transport, tell).map_err(|error| error.to_string())
+    })?;
+    let outcome = match told.recv() {
+        Ok(handle) => connect(options, &transport, &handle),
+        Err(_) => Err("the peer did not start to listen".into()),
+    };
+    if outcome.is_err() && !peer.is_finished() {
+        return outcome;
     }
-    Ok(Transport::open(config)?)
+    let peer = peer.join().unwrap_or_else(|_| Err("it panicked".into()));
+    peer.map_err(|error| format!("the peer: {error}"))?;
+    outcome
 }
 
-fn listen(options: &Options) -> Result<(), Box<dyn Error>> {
-    let transport = open(options)?;
+/// The settings of the environment, and one device of all, if one is named.
+fn config(device: Option<&str>) -> Outcome<Config> {
+    let mut config = Config::from_env()?;
+    if let Some(device) = device {
+        config.hca = HcaFilter::parse(&format!("={device}")).map_err(|invalid| invalid.0)?;
+    }
+    Ok(config)
+}
+
+/// The first of two hosts, or a process that the other end has started.
+fn listen_alone(options: &Options) -> Outcome<()> {
+    let transport = Transport::open(config(options.device.as_deref())?)?;
+    listen(options, &transport, |handle| {
+        println!("{}", to_hex(&handle.to_bytes()));
+        Ok(std::io::stdout().flush()?)
+    })
+}
+
+/// The second of two hosts.
+fn connect_alone(options: &Options, handle: &str) -> Outcome<()> {
+    let handle = parse(handle)?;
+    let transport = Transport::open(config(options.device.as_deref())?)?;
+    println!("# ping-pong on real devices");
+    connect(options, &transport, &handle)
+}
+
+fn listen(
+    options: &Options,
+    transport: &Transport,
+    tell: impl FnOnce(&Handle) -> Outcome<()>,
+) -> Outcome<()> {
     let mut listener = transport.listen(0)?;
-    println!("{}", to_hex(&listener.handle().to_bytes()));
-    std::io::stdout().flush()?;
+    tell(&listener.handle())?;
     let mut receiving = listener.accept()?;
     // The peer's first message says where to connect back.
     let ticket = receiving.recv(receiving.registrar().buffer(Handle::SIZE)?, 0)?;
@@ -102,11 +165,9 @@ fn listen(options: &Options) -> Result<(), Box<dyn Error>> {
     End::new(sending, receiving, options)?.answer()
 }
 
-fn connect(options: &Options, handle: &str) -> Result<(), Box<dyn Error>> {
-    let handle = Handle::from_bytes(&from_hex(handle).ok_or("that is no handle")?)?;
-    let transport = open(options)?;
+fn connect(options: &Options, transport: &Transport, handle: &Handle) -> Outcome<()> {
     let mut sending = transport
-        .connect(0, &handle, ConnectOptions::default())?
+        .connect(0, handle, ConnectOptions::default())?
         .wait()?;
     let mut listener = transport.listen(0)?;
     let mut buffer = sending.registrar().buffer(Handle::SIZE)?;
@@ -116,6 +177,12 @@ fn connect(options: &Options, handle: &str) -> Result<(), Box<dyn Error>> {
     let receiving = listener.accept()?;
     println!("# {}", sending.description());
     End::new(sending, receiving, options)?.ask()
+}
+
+/// A handle as it is printed.
+fn parse(text: &str) -> Outcome<Handle> {
+    let bytes = from_hex(text.trim()).ok_or("that is no handle")?;
+    Ok(Handle::from_bytes(&bytes)?)
 }
 
 fn to_hex(bytes: &[u8]) -> String {

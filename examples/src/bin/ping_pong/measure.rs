@@ -11,7 +11,8 @@ use ibnet::{Buffer, RecvConnection, RecvTicket, SendConnection};
 
 use crate::options::Options;
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+/// What may fail here fails for many reasons.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// One end: a connection in each direction, and what is posted on them.
 pub(crate) struct End<'a> {

@@ -1,17 +1,22 @@
 //! The command line.
 
+use ibnet_examples::Wanted;
+
 pub(crate) const HELP: &str = "\
 usage: ping_pong [options]                    both ends on this host
        ping_pong --listen [options]           the first of two hosts; prints a handle
        ping_pong --connect HANDLE [options]   the second
 
+  --simulator         use simulated devices, sim0 and sim1, whatever this host has
+  --no-simulator      fail if there is no real device; implied by --listen, by --connect and by
+                      devices that are named without --simulator
   --device NAME       RDMA device to use (default: the first that NCCL_IB_HCA admits)
   --peer-device NAME  device of the other end, if it is on this host (default: the same)
   --iters N           round trips for each size (default 1000); both hosts need the same
   --window N          messages under way in the bandwidth test (default 16); likewise
   --max-size BYTES    largest message (default 4194304); likewise";
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Both,
     Listen,
@@ -19,9 +24,10 @@ pub(crate) enum Role {
     Help,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) role: Role,
+    pub(crate) wanted: Wanted,
     pub(crate) device: Option<String>,
     pub(crate) peer_device: Option<String>,
     pub(crate) iterations: usize,
@@ -33,12 +39,14 @@ impl Options {
     pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
             role: Role::Both,
+            wanted: Wanted::Any,
             device: None,
             peer_device: None,
             iterations: 1000,
             window: 16,
             max_size: 4 << 20,
         };
+        let (mut simulator, mut no_simulator) = (false, false);
         while let Some(argument) = arguments.next() {
             let mut value = || {
                 arguments
@@ -49,6 +57,8 @@ impl Options {
                 "--help" | "-h" => options.role = Role::Help,
                 "--listen" => options.role = Role::Listen,
                 "--connect" => options.role = Role::Connect(value()?),
+                "--simulator" => simulator = true,
+                "--no-simulator" => no_simulator = true,
                 "--device" => options.device = Some(value()?),
                 "--peer-device" => options.peer_device = Some(value()?),
                 "--iters" => options.iterations = number(&argument, &value()?, 1, 10_000_000)?,
@@ -60,7 +70,19 @@ impl Options {
                 other => return Err(format!("unknown option {other}")),
             }
         }
+        let is_alone = matches!(options.role, Role::Listen | Role::Connect(_));
+        let names_real = options.device.is_some() || options.peer_device.is_some();
+        if simulator && is_alone {
+            let problem = "--simulator is for both ends: simulated devices reach no other process";
+            return Err(problem.into());
+        }
+        options.wanted = Wanted::from_flags(simulator, no_simulator, is_alone || names_real)?;
         Ok(options)
+    }
+
+    /// The device of the other end on this host, if one is named.
+    pub(crate) fn device_of_peer(&self) -> Option<&str> {
+        self.peer_device.as_deref().or(self.device.as_deref())
     }
 
     /// The options for the peer that this process starts itself.
@@ -73,8 +95,8 @@ impl Options {
         ] {
             arguments.extend([name.to_owned(), value.to_string()]);
         }
-        if let Some(device) = self.peer_device.as_ref().or(self.device.as_ref()) {
-            arguments.extend(["--device".to_owned(), device.clone()]);
+        if let Some(device) = self.device_of_peer() {
+            arguments.extend(["--device".to_owned(), device.to_owned()]);
         }
         arguments
     }
@@ -107,8 +129,22 @@ mod tests {
     }
 
     #[test]
+    fn the_simulator_is_for_those_who_name_nothing_real() {
+        let wanted = |line| parse(line).unwrap().wanted;
+        assert_eq!(wanted("--iters 5"), Wanted::Any);
+        assert_eq!(wanted("--no-simulator"), Wanted::Real);
+        assert_eq!(wanted("--device mlx5_0"), Wanted::Real);
+        assert_eq!(wanted("--peer-device mlx5_0"), Wanted::Real);
+        assert_eq!(wanted("--listen"), Wanted::Real);
+        assert_eq!(wanted("--connect 00"), Wanted::Real);
+        assert_eq!(wanted("--peer-device sim1 --simulator"), Wanted::Simulated);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (line, named) in [
+            ("--simulator --no-simulator", "--no-simulator"),
+            ("--simulator --listen", "--simulator"),
             ("--iters 0", "--iters"),
             ("--window 256", "255"),
             ("--wat", "--wat"),

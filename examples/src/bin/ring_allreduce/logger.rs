@@ -5,14 +5,19 @@
 //! platforms named below the sixth such argument of a variadic call travels exactly as that of an
 //! ordinary call, so an ordinary function of six arguments can take it. Elsewhere there is no logger.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_ulong};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use ncclnet_ffi::abi::{DebugLogger, LOG_WARN};
 
 static VERBOSE: AtomicBool = AtomicBool::new(false);
-static LAST_WARNING: Mutex<String> = Mutex::new(String::new());
+
+thread_local! {
+    /// The plugin warns of a call in the thread of the call.
+    static LAST_WARNING: RefCell<String> = const { RefCell::new(String::new()) };
+}
 
 /// The logger for `init`. Warnings go to standard error; with `verbose` everything does.
 pub(crate) fn logger(verbose: bool) -> Option<DebugLogger> {
@@ -30,12 +35,9 @@ pub(crate) fn logger(verbose: bool) -> Option<DebugLogger> {
     }
 }
 
-/// The last warning, without the plugin's name: it says why a call has failed.
+/// This thread's last warning, without the plugin's name: it says why a call has failed.
 pub(crate) fn last_warning() -> String {
-    LAST_WARNING.lock().map_or_else(
-        |poisoned| poisoned.into_inner().clone(),
-        |text| text.clone(),
-    )
+    LAST_WARNING.with_borrow(String::clone)
 }
 
 type Logger =
@@ -56,14 +58,15 @@ unsafe extern "C" fn log(
     }
     // SAFETY: as this function requires.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    if level == LOG_WARN
-        && let Ok(mut last) = LAST_WARNING.lock()
-    {
-        text.trim_start_matches("NET/IBNET")
-            .trim_start_matches([' ', ':'])
-            .clone_into(&mut *last);
+    if level == LOG_WARN {
+        let text = text.trim_start_matches("NET/IBNET");
+        let text = text.trim_start_matches([' ', ':']);
+        // A thread that ends has nobody left to ask.
+        let _ = LAST_WARNING.try_with(|last| text.clone_into(&mut last.borrow_mut()));
     }
     if level == LOG_WARN || VERBOSE.load(Ordering::Relaxed) {
-        eprintln!("[{}] {text}", std::process::id());
+        let thread = thread::current();
+        let name = thread.name().unwrap_or("?");
+        eprintln!("[{} {name}] {text}", std::process::id());
     }
 }

@@ -1,28 +1,34 @@
-//! A ring all-reduce of float32 by several processes, through NCCL's plugin interface.
+//! A ring all-reduce of float32 by several ranks, through NCCL's plugin interface.
 //!
 //! ```text
-//! ring_allreduce [--ranks N] [--size BYTES|FROM:TO|A,B,…] [--iters N] [--warmup N] [--devices A,B,…]
+//! ring_allreduce [--ranks N] [--size BYTES|FROM:TO|A,B,…] [--iters N] [--devices A,B,…] [--simulator]
 //! ```
 //!
-//! The program starts itself once per rank. Each rank loads the plugin as NCCL does, with `dlopen`,
-//! and uses nothing but the table of API version 12. What NCCL's bootstrap does, passing handles
-//! between the ranks, goes through pipes of the launcher. The result is checked against the exact sum.
+//! On the machine's RDMA devices the program starts itself once per rank, and each rank loads the plugin
+//! as NCCL does, with `dlopen`. Where there is no device it simulates two, which belong to the process:
+//! the ranks are then threads, and the plugin is the one that is linked in. Either way a rank uses
+//! nothing but the table of API version 12. What NCCL's bootstrap does, passing handles between the
+//! ranks, goes through pipes or channels of the launcher. The result is checked against the exact sum.
 //!
 //! - `options`: the command line, and how sizes are written;
-//! - `launcher`: starts the ranks, watches them, prints the table (`report`);
-//! - `rank`: one process of the ring; `ring`: the algorithm; `pattern`: what is summed;
+//! - `launcher`: chooses devices, has the ranks work, prints the table (`report`);
+//! - `ranks`: starts and watches them; `seat`: the process or thread of one;
+//! - `rank`: one rank of the ring; `ring`: the algorithm; `pattern`: what is summed;
 //! - `plugin`: the plugin's table as Rust objects; `logger`: what it logs; `buffer`: shared memory;
-//! - `wire`: what launcher and ranks say to each other.
+//! - `wire`: what launcher and ranks say to each other; `line`: how it gets there.
 
 mod buffer;
 mod launcher;
+mod line;
 mod logger;
 mod options;
 mod pattern;
 mod plugin;
 mod rank;
+mod ranks;
 mod report;
 mod ring;
+mod seat;
 mod wire;
 
 use std::process::ExitCode;
@@ -36,7 +42,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Ok(Command::Launch(options)) => launcher::run(&options),
-        Ok(Command::Rank(rank, options)) => return rank::run(rank, &options),
+        Ok(Command::Rank(rank, options)) => return rank::run_process(rank, &options),
         Err(problem) => {
             eprintln!("ring_allreduce: {problem}\n\n{}", options::HELP);
             return ExitCode::from(2);

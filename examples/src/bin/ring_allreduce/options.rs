@@ -3,14 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ibnet_examples::Wanted;
+
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 usage: ring_allreduce [options]
 
-A checked ring all-reduce of float32 by several processes through the network plugin.
+A checked ring all-reduce of float32 by several ranks through the network plugin. It runs on the
+machine's RDMA devices, each rank a process, or, where there are none, on simulated ones, each rank
+a thread.
 
-  --plugin PATH    the plugin to load (default: the one beside this program)
-  --ranks N        processes, 2 to 64 (default 4)
+  --simulator      use simulated devices, sim0 and sim1, whatever the machine has
+  --no-simulator   fail if there is no real device; implied by --plugin and by --devices
+                   without --simulator
+  --plugin PATH    the plugin to load (default: the one beside this program; on simulated
+                   devices it is linked in)
+  --ranks N        ranks, 2 to 64 (default 4)
   --size SIZES     bytes: one size, FROM:TO (doubling), or a list with commas;
                    K, M and G are powers of 1024 (default 8,1K,64K,1M,16M)
   --iters N        timed rounds of each size (default 10)
@@ -47,6 +55,7 @@ pub(crate) enum Check {
 /// What ranks and launcher must know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
+    pub(crate) wanted: Wanted,
     pub(crate) plugin: Option<PathBuf>,
     pub(crate) ranks: usize,
     /// Bytes, each a multiple of 4 and at least 4.
@@ -62,6 +71,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            wanted: Wanted::Any,
             plugin: None,
             ranks: 4,
             sizes: vec![8, 1 << 10, 64 << 10, 1 << 20, 16 << 20],
@@ -80,6 +90,7 @@ impl Options {
         let mut arguments = arguments;
         let mut options = Self::default();
         let mut rank = None;
+        let (mut simulator, mut no_simulator) = (false, false);
         while let Some(name) = arguments.next() {
             let mut value = || {
                 arguments
@@ -88,6 +99,8 @@ impl Options {
             };
             match name.as_str() {
                 "-h" | "--help" => return Ok(Command::Help),
+                "--simulator" => simulator = true,
+                "--no-simulator" => no_simulator = true,
                 "--plugin" => options.plugin = Some(value()?.into()),
                 "--ranks" => options.ranks = number(&name, &value()?, 2, 64)?,
                 "--size" => options.sizes = sizes(&value()?)?,
@@ -105,6 +118,11 @@ impl Options {
                 _ => return Err(format!("there is no option {name}")),
             }
         }
+        let names_real = options.plugin.is_some() || !options.devices.is_empty();
+        if simulator && options.plugin.is_some() {
+            return Err("--plugin is for real devices; with --simulator it is linked in".into());
+        }
+        options.wanted = Wanted::from_flags(simulator, no_simulator, names_real)?;
         match rank {
             None => Ok(Command::Launch(options)),
             Some(rank) if rank < options.ranks => Ok(Command::Rank(rank, options)),
@@ -112,9 +130,11 @@ impl Options {
         }
     }
 
-    /// The arguments with which rank `rank` parses the same options.
+    /// The arguments with which rank `rank`, as a process, parses the same options. Processes are for
+    /// real devices.
     pub(crate) fn for_rank(&self, rank: usize) -> Vec<String> {
         let mut arguments = vec![
+            "--no-simulator".to_owned(),
             "--rank".to_owned(),
             rank.to_string(),
             "--ranks".to_owned(),
@@ -284,6 +304,23 @@ mod tests {
         };
         let again = Options::parse(options.for_rank(2).into_iter());
         assert_eq!(again, Ok(Command::Rank(2, options)));
+    }
+
+    #[test]
+    fn the_simulator_is_for_those_who_name_nothing_real() {
+        let wanted = |line| match parse(line) {
+            Ok(Command::Launch(options)) => Ok(options.wanted),
+            Ok(_) => panic!("a launch"),
+            Err(problem) => Err(problem),
+        };
+        assert_eq!(wanted("--ranks 2"), Ok(Wanted::Any));
+        assert_eq!(wanted("--no-simulator"), Ok(Wanted::Real));
+        assert_eq!(wanted("--devices mlx5_0"), Ok(Wanted::Real));
+        assert_eq!(wanted("--plugin x.so"), Ok(Wanted::Real));
+        assert_eq!(wanted("--simulator"), Ok(Wanted::Simulated));
+        assert_eq!(wanted("--devices sim1 --simulator"), Ok(Wanted::Simulated));
+        assert!(wanted("--simulator --no-simulator").is_err());
+        assert!(wanted("--simulator --plugin x.so").is_err());
     }
 
     #[test]

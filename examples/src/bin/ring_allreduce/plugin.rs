@@ -6,7 +6,7 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::rc::Rc;
 
@@ -21,7 +21,24 @@ use crate::logger;
 /// The handle that a listener gives out.
 pub(crate) type Handle = [u8; HANDLE_MAX_SIZE];
 
-/// A loaded plugin after its `init`.
+/// Where the plugin is.
+pub(crate) enum Source {
+    /// In this shared library.
+    File(PathBuf),
+    /// In this program.
+    Linked,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Linked => f.write_str("the plugin that is linked in"),
+        }
+    }
+}
+
+/// A plugin after its `init`.
 pub(crate) struct Network(Rc<Context>);
 
 struct Context {
@@ -31,9 +48,12 @@ struct Context {
 }
 
 impl Network {
-    /// Loads the plugin and initialises it.
-    pub(crate) fn open(path: &Path, communicator: u64, verbose: bool) -> Result<Self, Error> {
-        let table = load(path)?;
+    /// Loads the plugin if need be, and initialises it for one communicator.
+    pub(crate) fn open(source: &Source, communicator: u64, verbose: bool) -> Result<Self, Error> {
+        let table = match source {
+            Source::File(path) => load(path)?,
+            Source::Linked => &ncclnet_ffi::ncclNetPlugin_v12,
+        };
         let init = function("init", table.init)?;
         let mut config = CommConfig {
             traffic_class: TRAFFIC_CLASS_UNDEFINED,
@@ -408,6 +428,7 @@ fn function<F>(name: &'static str, function: Option<F>) -> Result<F, Error> {
     function.ok_or_else(|| Error::Load(format!("the plugin has no function {name}")))
 }
 
+/// Loads a plugin, as NCCL does.
 fn load(path: &Path) -> Result<&'static NetV12, Error> {
     let name = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| Error::Load(format!("{} is no file name", path.display())))?;

@@ -1,39 +1,58 @@
-//! One process of the ring. It talks to the launcher through its standard input and output.
+//! One rank of the ring, a process or a thread.
 
 use std::error::Error;
-use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::buffer::{self, Buffer};
+use crate::line::Line;
 use crate::options::{Check, Options};
 use crate::pattern;
-use crate::plugin::{Connection, Device, Handle, Network};
+use crate::plugin::{Connection, Device, Handle, Network, Source};
 use crate::ring::{self, Idle, Ring};
 use crate::wire::{FromRank, ToRank};
 
 /// How often rank 0 tells the launcher how far it is: seldom enough not to be seen in the times.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
-/// Entry point of a rank.
-pub(crate) fn run(rank: usize, options: &Options) -> ExitCode {
-    let message = match work(rank, options) {
-        Ok(()) => FromRank::Done,
-        Err(error) => FromRank::Failed(error.to_string()),
-    };
-    let failed = message != FromRank::Done;
-    // If the launcher cannot be told, it is gone, and nobody is left to tell.
-    let sent = say(&message).is_ok();
-    if failed || !sent {
-        ExitCode::FAILURE
-    } else {
+/// A rank that is a process: it loads the plugin. Its exit status is for the launcher, too.
+pub(crate) fn run_process(rank: usize, options: &Options) -> ExitCode {
+    let line = Line::Pipes;
+    let plugin = options.find_plugin().map(Source::File);
+    let outcome = plugin
+        .map_err(Into::into)
+        .and_then(|plugin| work(rank, options, &plugin, &line));
+    if end(&line, outcome) {
         ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
-fn work(rank: usize, options: &Options) -> Result<(), Box<dyn Error>> {
-    let plugin = options.find_plugin()?;
-    let network = Network::open(&plugin, 0x1b9e7, options.verbose)?;
+/// A rank that is a thread, on the plugin that is linked in.
+pub(crate) fn run_thread(rank: usize, options: &Options, line: &Line) {
+    let outcome = work(rank, options, &Source::Linked, line);
+    // What went wrong is the launcher's to tell.
+    end(line, outcome);
+}
+
+/// Tells the launcher how it ended. Whether it ended well, as far as the launcher knows.
+fn end(line: &Line, outcome: Result<(), Box<dyn Error>>) -> bool {
+    let message = match outcome {
+        Ok(()) => FromRank::Done,
+        Err(error) => FromRank::Failed(error.to_string()),
+    };
+    // If the launcher cannot be told, it is gone, and nobody is left to tell.
+    line.say(&message).is_ok() && message == FromRank::Done
+}
+
+fn work(
+    rank: usize,
+    options: &Options,
+    plugin: &Source,
+    line: &Line,
+) -> Result<(), Box<dyn Error>> {
+    let network = Network::open(plugin, 0x1b9e7, options.verbose)?;
     let device = choose(&network.devices()?, &options.devices, rank)?;
     if device.largest_message < ring::SLICE * buffer::ELEMENT {
         return Err(format!(
@@ -42,9 +61,9 @@ fn work(rank: usize, options: &Options) -> Result<(), Box<dyn Error>> {
         )
         .into());
     }
-    say(&FromRank::Device(device.to_string()))?;
+    line.say(&FromRank::Device(device.to_string()))?;
 
-    let (right, left) = connect(&network, &device, options.timeout)?;
+    let (right, left) = connect(&network, &device, options, line)?;
     let elements = options.largest() / 4;
     let mut ring = Ring::new(
         (rank, options.ranks),
@@ -55,11 +74,11 @@ fn work(rank: usize, options: &Options) -> Result<(), Box<dyn Error>> {
     )?;
     let input = Buffer::new(elements);
     for size in &options.sizes {
-        let result = measure(&mut ring, rank, options, &input, size / 4)?;
-        say(&result)?;
+        let result = measure(&mut ring, rank, options, (&input, size / 4), line)?;
+        line.say(&result)?;
     }
     // Nobody closes while another one still waits for its last slice.
-    barrier()?;
+    barrier(line)?;
     Ok(())
 }
 
@@ -91,11 +110,12 @@ fn choose(devices: &[Device], wanted: &[String], rank: usize) -> Result<Device, 
 fn connect(
     network: &Network,
     device: &Device,
-    timeout: Duration,
+    options: &Options,
+    line: &Line,
 ) -> Result<(Connection, Connection), Box<dyn Error>> {
     let (mut listener, handle) = network.listen(device)?;
-    say(&FromRank::Handle(handle.to_vec()))?;
-    let ToRank::Peer(peer) = hear()? else {
+    line.say(&FromRank::Handle(handle.to_vec()))?;
+    let ToRank::Peer(peer) = line.hear()? else {
         return Err("expected a handle".into());
     };
     let mut peer: Handle = peer
@@ -103,7 +123,7 @@ fn connect(
         .map_err(|_| "the handle of the neighbour has another length")?;
     let (mut right, mut left) = (None, None);
     let begin = Instant::now();
-    let mut idle = Idle::new(timeout);
+    let mut idle = Idle::new(options.timeout, options.ranks);
     loop {
         if right.is_none() {
             right = network.poll_connect(device, &mut peer)?;
@@ -134,8 +154,8 @@ fn measure(
     ring: &mut Ring,
     rank: usize,
     options: &Options,
-    input: &Buffer,
-    elements: usize,
+    (input, elements): (&Buffer, usize),
+    line: &Line,
 ) -> Result<FromRank, Box<dyn Error>> {
     let rounds = options.warmup + options.iterations;
     let mut time = Duration::ZERO;
@@ -151,9 +171,9 @@ fn measure(
         };
         if round == 0 || options.check == Check::Always {
             input.fill(elements, |index| pattern::input(rank, seed, index));
-            barrier()?;
+            barrier(line)?;
         } else if round == options.warmup {
-            barrier()?;
+            barrier(line)?;
         }
 
         let begin = Instant::now();
@@ -175,7 +195,7 @@ fn measure(
         }
         if rank == 0 && told.elapsed() >= PROGRESS_EVERY {
             told = Instant::now();
-            say(&FromRank::Progress(round + 1))?;
+            line.say(&FromRank::Progress(round + 1))?;
         }
     }
     Ok(FromRank::Result {
@@ -185,25 +205,10 @@ fn measure(
 }
 
 /// Waits for all ranks.
-fn barrier() -> Result<(), Box<dyn Error>> {
-    say(&FromRank::Ready)?;
-    match hear()? {
+fn barrier(line: &Line) -> Result<(), Box<dyn Error>> {
+    line.say(&FromRank::Ready)?;
+    match line.hear()? {
         ToRank::Go => Ok(()),
         ToRank::Peer(_) => Err("a handle out of turn".into()),
     }
-}
-
-fn say(message: &FromRank) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", message.to_line())?;
-    out.flush()
-}
-
-/// The next message of the launcher, which has its own deadlines and ends this process if need be.
-fn hear() -> Result<ToRank, Box<dyn Error>> {
-    let mut line = String::new();
-    if io::stdin().lock().read_line(&mut line)? == 0 {
-        return Err("the launcher is gone".into());
-    }
-    ToRank::from_line(line.trim_end()).ok_or_else(|| format!("not a message: {line}").into())
 }

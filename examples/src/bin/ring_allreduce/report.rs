@@ -54,8 +54,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn begin(plugin: &str, devices: &[String]) -> Self {
-        println!("# ring all-reduce through {plugin}");
+    pub(crate) fn begin(devices: &[String]) -> Self {
         for (rank, device) in devices.iter().enumerate() {
             println!("# rank {rank:>2}: {device}");
         }

@@ -16,8 +16,10 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::ffi::c_int;
+use std::num::NonZero;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -89,7 +91,7 @@ impl Ring {
         let operations = plan.operations();
         let mut sending = Progress::default();
         let mut receiving = Progress::default();
-        let mut idle = Idle::new(self.timeout);
+        let mut idle = Idle::new(self.timeout, self.ranks);
         while sending.done < operations || receiving.done < operations {
             let moved = self.post_receives(&plan, &sending, &mut receiving)?
                 | self.post_sends(&plan, &mut sending, &receiving)?
@@ -281,21 +283,28 @@ impl Plan {
 /// Waiting without taking the processor from those who are waited for.
 pub(crate) struct Idle {
     timeout: Duration,
+    eager: u32,
     polls: u32,
     since: Instant,
 }
 
 impl Idle {
-    /// Polls that come right after each other. Then others get the processor, if they want it.
+    /// Polls that come right after each other, where each rank can have a processor. Then others get
+    /// the processor, if they want it.
     const EAGER: u32 = 64;
     /// After so long the processor is left alone in between: where there are more ranks than
     /// processors, and one of them moves the packets, polling keeps away what is polled for.
     const LAZY_AFTER: Duration = Duration::from_millis(1);
     const NAP: Duration = Duration::from_micros(50);
 
-    pub(crate) fn new(timeout: Duration) -> Self {
+    /// For one of `ranks` ranks on this machine.
+    pub(crate) fn new(timeout: Duration, ranks: usize) -> Self {
+        static PROCESSORS: LazyLock<usize> =
+            LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
+        let is_crowded = ranks > *PROCESSORS;
         Self {
             timeout,
+            eager: if is_crowded { 0 } else { Self::EAGER },
             polls: 0,
             since: Instant::now(),
         }
@@ -311,7 +320,7 @@ impl Idle {
             self.since = Instant::now();
         }
         self.polls = self.polls.saturating_add(1);
-        if self.polls > Self::EAGER {
+        if self.polls > self.eager {
             let waited = self.since.elapsed();
             if waited > self.timeout {
                 return Err(waited);
@@ -400,7 +409,7 @@ mod tests {
 
     #[test]
     fn waiting_ends() {
-        let mut idle = Idle::new(Duration::from_millis(1));
+        let mut idle = Idle::new(Duration::from_millis(1), 2);
         let waited = loop {
             if let Err(waited) = idle.pause(false) {
                 break waited;

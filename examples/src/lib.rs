@@ -1,0 +1,154 @@
+//! Where the examples run: on the machine's RDMA devices, or on simulated ones.
+//!
+//! Simulated devices belong to the process, so that all ends of all connections must be threads of
+//! it. What else differs is nothing: the same code runs on both.
+
+use std::fmt;
+
+use ibnet::{Config, Error, Transport};
+use simverbs::{BuildError, DeviceSpec, Fabric};
+
+/// Which devices the user wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Real ones if there are any, simulated ones otherwise.
+    Any,
+    /// Real ones.
+    Real,
+    /// Simulated ones.
+    Simulated,
+}
+
+impl Wanted {
+    /// From the options `--simulator` and `--no-simulator`, and whether the other options are about
+    /// real devices where neither is given, because they name some.
+    ///
+    /// # Errors
+    /// Both options are given.
+    pub fn from_flags(
+        simulator: bool,
+        no_simulator: bool,
+        names_real: bool,
+    ) -> Result<Self, String> {
+        match (simulator, no_simulator) {
+            (true, true) => Err("--simulator and --no-simulator exclude each other".to_owned()),
+            (true, false) => Ok(Self::Simulated),
+            (false, true) => Ok(Self::Real),
+            (false, false) if names_real => Ok(Self::Real),
+            (false, false) => Ok(Self::Any),
+        }
+    }
+}
+
+/// What there is to run on.
+pub enum Devices {
+    /// The machine's devices, open.
+    Real(Transport),
+    /// Simulated devices.
+    Simulated(Simulator),
+}
+
+impl Devices {
+    /// Opens what is wanted. `config` says which of the machine's devices may be used.
+    ///
+    /// # Errors
+    /// Real devices are wanted and none can be used, or they are there and something else is wrong,
+    /// such as a setting; or the simulator cannot be made.
+    pub fn open(wanted: Wanted, config: Config) -> Result<Self, Box<dyn std::error::Error>> {
+        if wanted == Wanted::Simulated {
+            return Ok(Self::Simulated(Simulator::new(None)?));
+        }
+        match Transport::open(config) {
+            Ok(transport) => Ok(Self::Real(transport)),
+            Err(reason @ (Error::LibraryMissing(_) | Error::NoDevices { .. }))
+                if wanted == Wanted::Any =>
+            {
+                Ok(Self::Simulated(Simulator::new(Some(reason))?))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// For the first line of a program's output: what it runs on.
+impl fmt::Display for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Real(_) => "on real devices",
+            Self::Simulated(_) => "on simulated devices",
+        })
+    }
+}
+
+/// Two RoCE devices that exist in this process only, `sim0` and `sim1`, joined by a network.
+pub struct Simulator {
+    fabric: Fabric,
+    reason: Option<Error>,
+}
+
+impl Simulator {
+    fn new(reason: Option<Error>) -> Result<Self, BuildError> {
+        let fabric = Fabric::builder()
+            .device(DeviceSpec::roce("sim0"))
+            .device(DeviceSpec::roce("sim1"))
+            .build()?;
+        Ok(Self { fabric, reason })
+    }
+
+    /// Why real devices are not used, if that is not the user's wish.
+    pub fn reason(&self) -> Option<&Error> {
+        self.reason.as_ref()
+    }
+
+    /// The devices as a library of verbs. It has none when the simulator is gone.
+    pub fn library(&self) -> verbs::Library {
+        self.fabric.library()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Settings with which no machine has a usable device.
+    fn no_device() -> Config {
+        let mut config = Config::default();
+        config.library = Some("/no/such/libibverbs.so".into());
+        config
+    }
+
+    #[test]
+    fn without_a_device_there_is_the_simulator_and_why() {
+        let devices = Devices::open(Wanted::Any, no_device()).unwrap();
+        assert_eq!(devices.to_string(), "on simulated devices");
+        let Devices::Simulated(simulator) = devices else {
+            panic!("no machine has such a device")
+        };
+        let reason = simulator.reason().unwrap().to_string();
+        assert!(reason.contains("/no/such/libibverbs.so"), "{reason}");
+        let transport = Transport::with_library(simulator.library(), Config::default()).unwrap();
+        let names: Vec<_> = transport
+            .devices()
+            .iter()
+            .map(|device| device.name.as_str())
+            .collect();
+        assert_eq!(names, ["sim0", "sim1"]);
+    }
+
+    #[test]
+    fn a_wish_is_a_wish() {
+        assert!(Devices::open(Wanted::Real, no_device()).is_err());
+        let devices = Devices::open(Wanted::Simulated, no_device()).unwrap();
+        assert!(matches!(devices, Devices::Simulated(simulator) if simulator.reason().is_none()));
+    }
+
+    #[test]
+    fn what_the_user_must_mend_is_not_hidden_by_the_simulator() {
+        let mut config = no_device();
+        config.disabled = true;
+        let error = Devices::open(Wanted::Any, config).err().unwrap();
+        assert!(error.to_string().contains("NCCL_IB_DISABLE"), "{error}");
+    }
+}

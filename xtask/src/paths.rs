@@ -6,10 +6,12 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::failure::{Context, Result};
 
-/// The root of the workspace.
+/// The root of the workspace: of the one that cargo runs this program from. A checkout that was
+/// copied with its target folder would otherwise act on the original.
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_path_buf()
+    let here = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    here.parent().unwrap_or(&here).to_path_buf()
 }
 
 /// The folder of everything that is built or cached; `CARGO_TARGET_DIR` moves it as it does

@@ -42,7 +42,8 @@ pub struct Config {
     /// Local ack timeout of the queue pairs: 4.096 µs · 2^`timeout`, 0 for none
     /// (`NCCL_IB_TIMEOUT`; InfiniBand specification, volume 1, section 9.7.6.1.3).
     pub timeout: u8,
-    /// How often a queue pair sends again before it gives up (`NCCL_IB_RETRY_CNT`).
+    /// How often a queue pair sends again before it gives up (`NCCL_IB_RETRY_CNT`). Soft-RoCE
+    /// takes 7 for "without end" and therefore gets 6.
     pub retry_count: u8,
     /// Index, not value, of the partition key (`NCCL_IB_PKEY`).
     pub pkey_index: u16,

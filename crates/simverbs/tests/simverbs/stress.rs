@@ -1,5 +1,6 @@
 //! Many threads on one free-running fabric.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -123,12 +124,14 @@ fn several_threads_post_to_one_queue_pair() {
     const EACH: u64 = 2000;
     let total = EACH * THREADS as u64;
     let (sent, received) = (AtomicU64::new(0), AtomicU64::new(0));
+    let start = &Barrier::new(THREADS);
     thread::scope(|scope| {
         for thread in 0..THREADS as u64 {
             scope.spawn(move || {
+                start.wait();
                 for number in 0..EACH {
                     let wr_id = thread << 32 | number;
-                    let sge = sge(if number % 50 == 0 { LONG as u32 } else { 8 });
+                    let sge = sge(if number % 8 == 0 { LONG as u32 } else { 8 });
                     let name = (thread << 16 | number) as u32;
                     let write = SendRequest::write_with_immediate(wr_id, Some(sge), remote, name);
                     while a.send(&mut [write.signaled()]).is_err() {

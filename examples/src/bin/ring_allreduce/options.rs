@@ -188,6 +188,8 @@ impl Options {
             "libnccl-net-ibnet.so",
             "deps/libncclnet_ffi.so",
             "libncclnet_ffi.so",
+            // As the test machine lays programs and libraries out.
+            "../lib/libnccl-net-ibnet.so",
         ];
         places
             .iter()

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use verbs::EventType;
+
+use crate::engine::events::Subject;
 use crate::engine::slab::DeviceId;
 use crate::shared::Shared;
 use crate::spec::GidSlot;
@@ -41,6 +44,15 @@ impl Hca {
     /// `IBV_EVENT_DEVICE_FATAL`. As after a reset by its driver, new objects can be made.
     pub fn fail(&self) {
         self.fail_device(false);
+    }
+
+    /// The device finds a queue pair broken: it goes to ERR, and whoever has made it gets
+    /// `IBV_EVENT_QP_FATAL`. False if the device has no queue pair of that number.
+    pub fn fail_queue_pair(&self, number: u32) -> bool {
+        let mut state = self.shared.lock();
+        let is_there = state.fail_qp(self.id, number);
+        drop(self.shared.run(state));
+        is_there
     }
 
     fn fail_device(&self, is_removed: bool) {
@@ -118,6 +130,14 @@ impl HcaPort {
         let Hca { shared, id } = &self.hca;
         shared.lock().set_lid(*id, self.number, lid);
         self.show();
+    }
+
+    /// Everybody who has the device open gets an event about the port that has no cause here, such
+    /// as [`EventType::SM_CHANGE`] or [`EventType::PKEY_CHANGE`].
+    pub fn report(&self, kind: EventType) {
+        let Hca { shared, id } = &self.hca;
+        let mut state = shared.lock();
+        state.raise_on_device(*id, kind, Subject::Port(self.number));
     }
 
     /// Brings the sysfs directory up to date.

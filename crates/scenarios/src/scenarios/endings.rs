@@ -276,7 +276,7 @@ fn cut_off_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport()?;
     let mut receiving = cast.accept_from(1, &transport)?;
     let tickets = post_receives(&mut receiving)?;
-    cast.receive_mail(1)?;
+    cast.send_mail(1, b"posted")?;
     let error = quickly("noticing the lost link", || {
         for ticket in tickets {
             if let Err(error) = receiving.wait(ticket) {
@@ -303,9 +303,11 @@ fn cut_off_sender(cast: &mut Cast) -> Result<(), Failure> {
         config.retry_count = 7;
     })?;
     let mut sending = cast.connect_to(0, &transport)?;
+    // The announcements must be here before the cut: they, too, need answers.
+    cast.receive_mail(0)?;
+    std::thread::sleep(Duration::from_millis(300));
     let _cut = CutLink::of(cast.device())?;
     let tickets = post_sends(&mut sending);
-    cast.send_mail(0, b"cut")?;
     let error = quickly("noticing the lost link", || {
         for ticket in tickets? {
             if let Err(error) = sending.wait(ticket) {

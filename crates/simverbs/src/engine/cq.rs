@@ -161,14 +161,6 @@ impl State {
             Side::Send => qp.send_cq,
             Side::Recv => qp.recv_cq,
         };
-        self.counters.completions += 1;
-        if self.trace.is_some() {
-            self.record(TraceEvent::Completed {
-                qp: number,
-                wr_id: raw.wr_id,
-                status: WcStatus::from_raw(raw.status),
-            });
-        }
         let overruns = self.faults.is_armed(Kind::OverrunCq) && self.overruns_by_fault(id);
         let cq = &mut self.cqs[cq_id];
         if cq.has_overrun || overruns || cq.entries.len() + cq.held.len() >= cq.depth {
@@ -184,6 +176,15 @@ impl State {
             }
             return;
         }
+        let may_wait = self.faults.is_armed(Kind::DelayCompletions) || !cq.held.is_empty();
+        self.counters.completions += 1;
+        if self.trace.is_some() {
+            self.record(TraceEvent::Completed {
+                qp: number,
+                wr_id: raw.wr_id,
+                status: WcStatus::from_raw(raw.status),
+            });
+        }
         let cqe = Cqe {
             raw: RawCompletion {
                 qp_num: number,
@@ -195,7 +196,6 @@ impl State {
             index,
             is_solicited,
         };
-        let may_wait = self.faults.is_armed(Kind::DelayCompletions) || !cq.held.is_empty();
         if may_wait && self.hold_back(id, cq_id, cqe) {
             return;
         }

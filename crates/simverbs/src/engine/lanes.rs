@@ -4,6 +4,7 @@ use super::State;
 use super::cq::Side;
 use super::place::CopyJob;
 use super::qp::{Qp, QpState};
+use super::queue::Opcode;
 use super::slab::QpId;
 
 /// One way to get ahead by one step.
@@ -74,7 +75,7 @@ impl Qp {
         }
         // A limit of 0 cannot be waited for: the request will fail.
         let limit = usize::from(self.attributes.max_rd_atomic).max(1);
-        head.opcode != super::queue::Opcode::Read || under_way < limit
+        head.opcode != Opcode::Read || under_way < limit
     }
 }
 

@@ -8,6 +8,7 @@ use verbs::{EventType, WcStatus};
 
 use super::State;
 use super::copy::Span;
+use super::qp::QpState;
 use super::queue::{Opcode, SendHead};
 use super::regions::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
 use super::slab::{DeviceId, QpId, RegionId};
@@ -63,14 +64,12 @@ const DENIED: Stop = Stop::Refused {
 impl State {
     /// Checks the request that is sent next.
     pub(crate) fn admit_message(&mut self, id: QpId) -> Result<Plan, Stop> {
-        // The search changes nothing but what it remembers; its result counts only later.
-        let route = self.route(id);
         let qp = &self.qps[id];
         let index = qp.requester.next;
         let head = qp.send.get(index).head;
         self.check_by_sender(id, index, &head)?;
 
-        let peer = route.map_err(Stop::Lost)?;
+        let peer = self.route(id).map_err(Stop::Lost)?;
         let packets = self.check_sequence(id, peer, &head)?;
         if !self.qps[peer].responder.is_established {
             self.establish(peer);
@@ -158,7 +157,7 @@ impl State {
         let qp = &mut self.qps[id];
         qp.responder.is_established = true;
         let reports = self.devices[qp.device].spec.reports_established;
-        if reports && qp.state == super::qp::QpState::Rtr {
+        if reports && qp.state == QpState::Rtr {
             self.raise_on_qp(id, EventType::COMM_EST);
         }
     }

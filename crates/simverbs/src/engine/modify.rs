@@ -4,6 +4,8 @@
 //! The table is that of the InfiniBand specification (section 11.2.5.2, "Modify Queue Pair") for
 //! reliable connections.
 
+use std::ptr;
+
 use verbs::sys::{IBV_MTU_256, IBV_MTU_4096, ibv_ah_attr, ibv_qp_attr, ibv_qp_attr_mask};
 
 use super::device::Port;
@@ -185,9 +187,10 @@ impl State {
         let answers = found.is_some_and(|(device, index)| {
             let device = &self.devices[device];
             let peer = &device.ports[index];
-            !device.is_removed && peer.is_up && peer.cut.is_none()
+            let is_linked = ptr::eq(port, peer) || (port.cut.is_none() && peer.cut.is_none());
+            !device.is_removed && peer.is_up && is_linked
         });
-        match answers && port.cut.is_none() {
+        match answers {
             true => Ok(()),
             false => Err(libc::ETIMEDOUT),
         }

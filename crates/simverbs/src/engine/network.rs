@@ -52,6 +52,18 @@ impl State {
         self.raise_on_device(device, EventType::LID_CHANGE, Subject::Port(number));
     }
 
+    /// A queue pair fails by itself. Whether the device has one of that number.
+    pub(crate) fn fail_qp(&mut self, device: DeviceId, number: u32) -> bool {
+        let found = self.numbers.get(&number).copied();
+        let Some(qp) = found.filter(|&qp| self.qps[qp].device == device) else {
+            return false;
+        };
+        if self.enter_error(qp) {
+            self.raise_on_qp(qp, EventType::QP_FATAL);
+        }
+        true
+    }
+
     /// The device fails: its queue pairs go to ERR. It may be gone for good.
     pub(crate) fn fail_device(&mut self, device: DeviceId, is_removed: bool) {
         if self.devices[device].is_removed {

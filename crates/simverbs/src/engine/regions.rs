@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use verbs::sys::ibv_access_flags;
 
 use super::copy::Span;
-use super::slab::{PdId, RegionId, Slab};
+use super::slab::{Key, PdId, RegionId, Slab};
 use super::{Errno, mapping::Mapping};
 
 pub(crate) const LOCAL_WRITE: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
@@ -109,7 +109,7 @@ impl Regions {
             is_revoked: false,
             _mapping: new.mapping,
         });
-        let number = super::slab::Key::index(id) as u32 + 1;
+        let number = id.index() as u32 + 1;
         let base = (number ^ self.salt) << 8;
         // The two keys differ in the lowest bit, so that one never passes for the other.
         let tag = (self.generation << 1) & 0xfe;
@@ -122,7 +122,7 @@ impl Regions {
     #[inline]
     fn find(&self, key: u32) -> Option<(RegionId, &Region)> {
         let number = (key >> 8) ^ self.salt;
-        let id = super::slab::Key::new((number as usize).wrapping_sub(1));
+        let id = RegionId::new((number as usize).wrapping_sub(1));
         self.slab.get(id).map(|region| (id, region))
     }
 
@@ -237,7 +237,6 @@ pub(crate) fn map_dmabuf(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::slab::Key;
     use super::*;
 
     fn register(regions: &mut Regions, pd: usize, access: u32) -> (RegionId, u32, u32) {

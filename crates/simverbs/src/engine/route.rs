@@ -1,5 +1,8 @@
 //! Finding the queue pair that a message is for, and why it is not found.
 
+use std::ptr;
+use std::sync::atomic::Ordering;
+
 use verbs::Gid;
 use verbs::sys::ibv_ah_attr;
 
@@ -54,12 +57,10 @@ impl State {
         if !port.is_up {
             return Err(LossReason::PortDown);
         }
-        self.check_cut(own.device, own.port())?;
         self.check_source(own, port)?;
 
-        let (peer_device, peer_index) = self
-            .find_address(port, &own.attributes.ah_attr, own.source)
-            .ok_or(LossReason::NoSuchAddress)?;
+        let found = self.find_address(port, &own.attributes.ah_attr, own.source);
+        let (peer_device, peer_index) = found.ok_or(LossReason::NoSuchAddress)?;
         let peer_port = &self.devices[peer_device].ports[peer_index];
         if self.devices[peer_device].is_removed {
             return Err(LossReason::DeviceRemoved);
@@ -67,7 +68,11 @@ impl State {
         if !peer_port.is_up {
             return Err(LossReason::PortDown);
         }
-        self.check_cut(peer_device, peer_index)?;
+        // What a port sends to itself does not use the link.
+        if !ptr::eq(port, peer_port) {
+            check_cut(port)?;
+            check_cut(peer_port)?;
+        }
         Ok((peer_device, peer_index))
     }
 
@@ -92,16 +97,6 @@ impl State {
         }
         check_partition(pkey(port, own), pkey(peer_port, peer))?;
         Ok(peer_id)
-    }
-
-    fn check_cut(&self, device: DeviceId, port: usize) -> Result<(), LossReason> {
-        match &self.devices[device].ports[port].cut {
-            Some(cut) => {
-                cut.lost.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                Err(LossReason::LinkCut)
-            }
-            None => Ok(()),
-        }
     }
 
     /// Packets carry the address that the queue pair found at its index when it was connected. If
@@ -139,10 +134,27 @@ impl State {
             let by_lid = from.is_ethernet() || port.has_lid(address.dlid);
             by_gid && by_lid && port.shares_network(from)
         };
-        self.devices.iter().find_map(|(id, device)| {
-            let index = device.ports.iter().position(has_address)?;
-            Some((id, index))
-        })
+        // An address may have been taken over from a device that is gone.
+        let among = |is_removed: bool| {
+            let mut devices = self.devices.iter();
+            devices.find_map(|(id, device)| {
+                let is_one = device.is_removed == is_removed;
+                let index = device.ports.iter().position(has_address)?;
+                is_one.then_some((id, index))
+            })
+        };
+        among(false).or_else(|| among(true))
+    }
+}
+
+/// Whether the link of a port is whole. If it is not, one more message was lost there.
+fn check_cut(port: &Port) -> Result<(), LossReason> {
+    match &port.cut {
+        Some(cut) => {
+            cut.lost.fetch_add(1, Ordering::Relaxed);
+            Err(LossReason::LinkCut)
+        }
+        None => Ok(()),
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::State;
 use super::lanes::Lane;
-use super::slab::QpId;
-use super::timers::Nanos;
+use super::slab::{Key, QpId};
+use super::timers::{Clock, Nanos};
 use crate::random::Random;
 
 /// How much virtual time a step takes.
@@ -33,7 +33,7 @@ impl Favour {
 
     /// 1, 4, 16 or 64.
     fn of(self, choice: Choice) -> u64 {
-        let place = super::slab::Key::index(choice.qp) * Lane::ALL.len() + choice.lane as usize;
+        let place = choice.qp.index() * Lane::ALL.len() + choice.lane as usize;
         let mut random = Random::new(self.0.wrapping_add(place as u64));
         1 << (2 * random.below(4))
     }
@@ -63,7 +63,7 @@ impl State {
             }
             _ => {
                 // Time does not pass while nothing happens.
-                self.clock = super::Clock::Virtual(now);
+                self.clock = Clock::Virtual(now);
                 false
             }
         }

@@ -213,9 +213,12 @@ impl Faults {
     }
 
     /// The link of a port loses everything for a while, without anybody being told: messages and
-    /// acknowledgements alike. It counts what it lost. Cutting a link again replaces the cut.
+    /// acknowledgements alike. It counts what it lost. Cutting a link again replaces the cut. What a
+    /// port sends to itself does not use the link.
     ///
-    /// Panics if there is no such port.
+    /// # Panics
+    ///
+    /// If there is no such port.
     pub fn cut_link(&self, device: &str, port: u8, duration: Duration) -> Fault {
         let mut state = self.shared.lock();
         let device = state.device_named(device);

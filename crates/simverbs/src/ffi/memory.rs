@@ -9,7 +9,7 @@ use super::objects::{SimMr, SimPd, object};
 use super::{pointer, returned};
 use crate::engine::regions::{check_access, is_mapped, map_dmabuf, page_size};
 use crate::engine::slab::{DeviceId, Key};
-use crate::engine::{Errno, Optional, Registration};
+use crate::engine::{Errno, Optional, Registration, State};
 use crate::faults::Verb;
 
 pub(crate) unsafe extern "C" fn reg_mr(
@@ -185,7 +185,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
             region.revoke();
         }
         // The memory may be given back when this returns.
-        let is_unused = |state: &crate::engine::State| state.devices[device].regions.pins(id) == 0;
+        let is_unused = |state: &State| state.devices[device].regions.pins(id) == 0;
         let mut state = shared.wait_until(state, is_unused);
         drop(state.devices[device].regions.remove(id));
         Ok(())

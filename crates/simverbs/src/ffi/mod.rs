@@ -10,6 +10,9 @@
 //! makes such handles, that its object was not destroyed, and that pointers to arguments and
 //! results are valid. This is what "the caller's handle" and "the caller's argument" mean below.
 //!
+//! Private functions that take handles are called with the caller's handles and nothing else, which
+//! is why they are not marked once more.
+//!
 //! A handle points to one of the structures in [`objects`], whose first field is the C structure.
 
 pub(crate) mod context;

@@ -199,6 +199,29 @@ fn a_thread_can_wait_for_an_event() {
 }
 
 #[test]
+fn events_can_be_had_without_a_cause() {
+    in_both_modes(&Setup::default(), |pair| {
+        let Pair { a, b, fabric } = pair;
+        let hca = fabric.hca("sim0").unwrap();
+        hca.port(1).unwrap().report(EventType::SM_CHANGE);
+        assert_eq!(drain(&a.context), [(EventType::SM_CHANGE, Some(1))]);
+
+        assert!(
+            !hca.fail_queue_pair(b.qp.number()),
+            "it is of another device"
+        );
+        a.receive_immediates([5]);
+        assert!(hca.fail_queue_pair(a.qp.number()));
+        let event = a.context.next_event().unwrap().unwrap();
+        assert_eq!(event.kind(), EventType::QP_FATAL);
+        assert!(event.is_qp(&a.qp));
+        fabric.run_until_idle();
+        assert_eq!(a.outcomes(), [(5, WcStatus::WR_FLUSH_ERR)]);
+        assert!(b.context.next_event().unwrap().is_none());
+    });
+}
+
+#[test]
 fn a_device_that_fails_takes_its_queue_pairs_with_it() {
     in_both_modes(&Setup::default(), |pair| {
         let Pair { a, b, fabric } = pair;

@@ -197,6 +197,50 @@ fn a_queue_pair_is_reached_only_through_its_own_port() {
 }
 
 #[test]
+fn what_a_port_sends_to_itself_does_not_use_the_link() {
+    let setup = Setup::default();
+    let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
+    let Pair { a, fabric, .. } = &pair;
+    let cut = fabric.faults().cut_link("sim0", 1, Duration::from_secs(60));
+    a.connect_to(a, &setup).unwrap();
+    a.send(&mut [write(a, a, 1)]).unwrap();
+    fabric.run_until_idle();
+    assert_eq!(a.outcomes(), [(1, WcStatus::SUCCESS)]);
+    assert_eq!(cut.struck(), 0);
+    // But it needs the port.
+    fabric.hca("sim0").unwrap().port(1).unwrap().down();
+    a.send(&mut [write(a, a, 2)]).unwrap();
+    fabric.advance(LONG);
+    assert_eq!(a.outcomes(), [(2, WcStatus::RETRY_EXC_ERR)]);
+}
+
+#[test]
+fn an_address_can_be_taken_over_from_a_device_that_is_gone() {
+    let setup = Setup::default();
+    let fabric = Fabric::builder()
+        .device(DeviceSpec::roce("sim0"))
+        .device(DeviceSpec::roce("sim1"))
+        .device(DeviceSpec::roce("spare"))
+        .build()
+        .unwrap();
+    let contexts = open_all(&fabric);
+    let (a, b) = (
+        End::new(&contexts[0], &setup),
+        End::new(&contexts[1], &setup),
+    );
+    a.init(&setup).unwrap();
+    let rtr = a.to_rtr(&b, &setup);
+    let gids = fabric.hca("sim1").unwrap().port(1).unwrap().gids();
+    fabric.hca("sim1").unwrap().remove();
+    assert_eq!(
+        a.qp.to_rtr(&rtr).unwrap_err().errno(),
+        Some(libc::ETIMEDOUT)
+    );
+    fabric.hca("spare").unwrap().port(1).unwrap().set_gids(gids);
+    a.qp.to_rtr(&rtr).unwrap();
+}
+
+#[test]
 fn connecting_over_a_dead_link_fails() {
     let setup = Setup::default();
     let fabric = two_roce().build().unwrap();

@@ -36,10 +36,10 @@ fn the_whole_circle_and_back() {
         // INIT to INIT changes attributes.
         a.init(&setup).unwrap();
         a.qp.to_rtr(&a.to_rtr(b, &setup)).unwrap();
-        assert_eq!(state(), QueuePairState::RTR);
         // Programs may look at the structure itself.
         // SAFETY: the queue pair exists.
         assert_eq!(unsafe { (*a.qp.as_raw()).state }, ibv_qp_state::IBV_QPS_RTR);
+        assert_eq!(state(), QueuePairState::RTR);
         a.qp.to_rts(&End::ready_to_send(&setup)).unwrap();
         let now = a.qp.query().unwrap();
         assert_eq!(now.state, QueuePairState::RTS);

@@ -1,6 +1,6 @@
 //! The listener's decision: which devices talk to each other, and over which paths.
 //!
-//! For now a connection has one path, between the first devices of both ends.
+//! A connection has one path, between the first devices of both ends.
 
 use crate::handshake::message::{DeviceOffer, Invalid, Party};
 

@@ -159,8 +159,11 @@ impl FabricBuilder {
 
 /// What is wrong with a description, if anything is.
 fn check(spec: &DeviceSpec) -> Option<String> {
-    let problem = if spec.name.is_empty() || spec.name.len() > 63 || spec.name.contains('/') {
-        "the name is empty, longer than 63 bytes, or has a slash"
+    let mut addresses = spec.pci.iter().chain(&spec.physical_function);
+    let problem = if !is_file_name(&spec.name) {
+        "the name is empty, longer than 63 bytes, no file name, or has a slash or a zero byte"
+    } else if !addresses.all(|address| is_file_name(address)) {
+        "a PCI address is no file name, as which it appears in sysfs"
     } else if spec.firmware.len() > 63 {
         "the firmware version is longer than 63 bytes"
     } else if spec.ports.is_empty() || spec.ports.len() > 255 {
@@ -175,6 +178,11 @@ fn check(spec: &DeviceSpec) -> Option<String> {
         return spec.ports.iter().find_map(check_port).map(str::to_owned);
     };
     Some(problem.to_owned())
+}
+
+/// Whether a name can be a file of its own in the directory that plays sysfs, and of a device in C.
+fn is_file_name(name: &str) -> bool {
+    (1..=63).contains(&name.len()) && !name.contains(['/', '\0']) && name != "." && name != ".."
 }
 
 fn check_port(port: &PortSpec) -> Option<&'static str> {

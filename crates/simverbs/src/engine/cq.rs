@@ -210,7 +210,7 @@ impl State {
         let now = self.clock.now();
         let delay = self.delay_by_fault(id).unwrap_or(0);
         let released = &mut self.qps[id].released[cqe.side as usize];
-        *released = (now + delay).max(*released);
+        *released = now.saturating_add(delay).max(*released);
         let at = *released;
         if at <= now {
             return false;

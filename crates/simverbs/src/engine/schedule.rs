@@ -46,7 +46,7 @@ impl State {
     /// time.
     pub(crate) fn step(&mut self, may_wait: bool) -> bool {
         let now = self.clock.now();
-        self.clock.move_to(now + STEP);
+        self.clock.move_to(now.saturating_add(STEP));
         if self.fire_timers() {
             return true;
         }

@@ -20,6 +20,7 @@ mod property;
 mod queues;
 mod retry;
 mod rnr;
+mod robust;
 mod states;
 mod stress;
 mod tearing;

@@ -99,7 +99,7 @@ pub enum TraceEvent {
         qp: u32,
         /// The request.
         wr_id: u64,
-        /// How many bytes are still to be placed.
+        /// How many lines are still to be placed, at most.
         left: u64,
     },
     /// An acknowledgement arrived.
@@ -173,7 +173,7 @@ impl fmt::Display for TraceEntry {
                 write!(f, "{qp:#x} delivered {wr_id:#x} ({bytes} bytes)")
             }
             TraceEvent::Placed { qp, wr_id, left } => {
-                write!(f, "{qp:#x} placed a part of {wr_id:#x} ({left} bytes left)")
+                write!(f, "{qp:#x} placed a part of {wr_id:#x} ({left} lines left)")
             }
             TraceEvent::Acknowledged { qp, requests } => {
                 write!(f, "{qp:#x} was acknowledged {requests} requests")

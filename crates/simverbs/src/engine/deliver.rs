@@ -172,7 +172,7 @@ impl State {
 
     pub(crate) fn record_part(&mut self, id: QpId, wr_id: u64, partial: &Partial) {
         let qp = self.qps[id].number;
-        let left = partial.left.iter().map(|(_, length)| *length as u64).sum();
+        let left = partial.left.len() as u64;
         self.record(TraceEvent::Placed { qp, wr_id, left });
     }
 }

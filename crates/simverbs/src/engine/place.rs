@@ -64,9 +64,10 @@ impl State {
         if let Some(partial) = partial.filter(|partial| partial.peer_epoch == peer_epoch) {
             return self.place_part(direction, partial);
         }
-        if self.faults.is_armed(Kind::Tear) && length > 0 {
+        if self.faults.is_armed(Kind::Tear) {
             let mut left = lines(self.spans(direction).1, length);
-            if left.len() > 1 && self.tears(id) {
+            let is_torn = left.iter().filter(|(_, length)| *length > 0).count() > 1;
+            if left.len() > 1 && self.tears(id, is_torn) {
                 self.random.shuffle(&mut left);
                 return self.place_part(direction, Partial { peer_epoch, left });
             }
@@ -152,20 +153,35 @@ impl State {
 
 /// The first `length` bytes of what lies scattered over spans, cut where 64-byte lines of memory
 /// end: offsets and lengths.
+///
+/// In how many lines a span lies depends on its address, which is another one in each run of a
+/// program. A seeded run must not: so there are always as many pieces as there can be lines, and
+/// one that is not needed is empty.
 fn lines(to: &[Span], length: usize) -> Vec<(usize, usize)> {
     let mut pieces = Vec::new();
     let mut offset = 0;
     for span in to {
-        let end = offset + span.length.min(length - offset);
         let start = offset;
+        let end = start + span.length.min(length - start);
+        let number = pieces.len() + most_lines(end - start);
         while offset < end {
             let address = span.address + (offset - start);
             let piece = (LINE - address % LINE).min(end - offset);
             pieces.push((offset, piece));
             offset += piece;
         }
+        pieces.resize(number, (end, 0));
     }
     pieces
+}
+
+/// In how many lines so many bytes lie at most, wherever they begin.
+const fn most_lines(length: usize) -> usize {
+    match length {
+        0 | 1 => length,
+        // The first byte is the last of its line.
+        _ => 1 + (length - 1).div_ceil(LINE),
+    }
 }
 
 #[cfg(test)]
@@ -175,12 +191,34 @@ mod tests {
     #[test]
     fn messages_are_cut_where_lines_of_memory_end() {
         let span = |address, length| Span { address, length };
-        assert_eq!(lines(&[span(128, 64)], 64), [(0, 64)]);
+        assert_eq!(lines(&[span(128, 64)], 64), [(0, 64), (64, 0)]);
         assert_eq!(lines(&[span(120, 100)], 80), [(0, 8), (8, 64), (72, 8)]);
         assert_eq!(
             lines(&[span(0, 10), span(63, 9)], 15),
-            [(0, 10), (10, 1), (11, 4)]
+            [(0, 10), (10, 0), (10, 1), (11, 4)]
         );
+        assert_eq!(lines(&[span(63, 1)], 1), [(0, 1)]);
         assert_eq!(lines(&[span(0, 10)], 0), []);
+    }
+
+    #[test]
+    fn the_number_of_pieces_does_not_depend_on_the_address() {
+        for length in 0..300 {
+            let pieces = |address| lines(&[Span { address, length }], length);
+            for address in 0..64 {
+                let pieces = pieces(address);
+                assert_eq!(pieces.len(), most_lines(length), "{address} {length}");
+                let mut end = 0;
+                for (offset, piece) in pieces {
+                    assert_eq!(offset, end);
+                    end += piece;
+                    assert!(end == length || (address + end).is_multiple_of(LINE));
+                }
+                assert_eq!(end, length);
+            }
+            // And is no larger than some address needs.
+            let needed = |address| pieces(address).iter().all(|(_, piece)| *piece > 0);
+            assert!((0..64).any(needed), "{length}");
+        }
     }
 }

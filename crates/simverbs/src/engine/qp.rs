@@ -137,7 +137,8 @@ pub(crate) struct Responder {
 pub(crate) struct Partial {
     /// How often the peer was reset when it began.
     pub(crate) peer_epoch: u32,
-    /// What is left, as offsets and lengths within the message, in the order to be placed.
+    /// What is left, as offsets and lengths within the message, the next to be placed last. Empty
+    /// pieces count: see [`super::place`].
     pub(crate) left: Vec<(usize, usize)>,
 }
 

@@ -170,6 +170,17 @@ impl FaultTable {
         scene: Scene,
         concerns: impl Fn(&Action) -> bool,
     ) -> Option<Action> {
+        self.strike_if(kind, scene, concerns, true)
+    }
+
+    /// The same, but unless it `counts` nobody will notice that it struck.
+    pub(crate) fn strike_if(
+        &mut self,
+        kind: Kind,
+        scene: Scene,
+        concerns: impl Fn(&Action) -> bool,
+        counts: bool,
+    ) -> Option<Action> {
         let mut striking = None;
         for fault in &mut self.armed {
             let is_here = match fault.place {
@@ -182,7 +193,7 @@ impl FaultTable {
             }
             fault.occasions += 1;
             if fault.when.strikes_at(fault.occasions) && striking.is_none() {
-                fault.struck.fetch_add(1, Ordering::Relaxed);
+                fault.struck.fetch_add(counts.into(), Ordering::Relaxed);
                 striking = Some(fault.action);
             }
         }

@@ -102,10 +102,12 @@ impl State {
         flips.then_some(WorkFault::FlipRkey)
     }
 
-    /// Whether a message of more than one line is torn.
-    pub(crate) fn tears(&mut self, qp: QpId) -> bool {
+    /// Whether a message that can lie in more than one line is placed line by line. It is torn, and
+    /// that counted, if it does lie in more than one.
+    pub(crate) fn tears(&mut self, qp: QpId, is_torn: bool) -> bool {
         let scene = self.scene(qp);
-        self.faults.strike(Kind::Tear, scene, |_| true).is_some()
+        let strike = self.faults.strike_if(Kind::Tear, scene, |_| true, is_torn);
+        strike.is_some()
     }
 
     pub(crate) fn overruns_by_fault(&mut self, qp: QpId) -> bool {

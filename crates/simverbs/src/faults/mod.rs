@@ -185,10 +185,17 @@ impl Faults {
         self.arm(on, When::ALWAYS, action)
     }
 
-    /// The 64-byte lines of a message are placed in random order; in a stepped fabric over several
-    /// steps, so that a program can look in between. Occasions are messages of more than one line.
+    /// The 64-byte lines of memory that a message lies in are placed in random order; in a stepped
+    /// fabric over several steps, so that a program can look in between. What lies in one line
+    /// (between two addresses that are multiples of 64) always becomes visible at once, as on
+    /// hardware.
     ///
-    /// A queue pair is torn if it is the sender's, or the reader's.
+    /// Occasions are messages of more than one byte, whose lines may be two. One that happens to lie
+    /// in a single line cannot be torn, and is not counted. So when faults strike and what happens
+    /// next does not depend on where the memory is; only what of a message is visible before its
+    /// completion does, where a buffer does not start at a line.
+    ///
+    /// Name the queue pair of the sender, or of the reader.
     pub fn tear_messages(&self, on: impl Into<Target>, when: When) -> Fault {
         self.arm(on, when, Action::Tear)
     }

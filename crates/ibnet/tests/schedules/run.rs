@@ -82,12 +82,6 @@ impl Run {
         }
     }
 
-    /// Bytes of the largest message.
-    pub(crate) fn largest(&self) -> usize {
-        let messages = self.plan.groups.iter().flat_map(|group| &group.messages);
-        messages.map(|message| message.size()).max().unwrap_or(0)
-    }
-
     /// Does one random thing after the other until all is done or broken.
     pub(crate) fn play(&mut self) -> End {
         // Real time passes only when the connection is failing, while both ends wait for news.

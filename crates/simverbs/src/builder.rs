@@ -16,7 +16,7 @@ use crate::fabric::Fabric;
 use crate::random::Random;
 use crate::shared::Shared;
 use crate::slots::{SLOTS, Slot};
-use crate::spec::{DeviceSpec, GidSlot, PortSpec};
+use crate::spec::{DeviceSpec, GidSlot, PortSpec, check};
 use crate::sysfs::Sysfs;
 use crate::table::OptionalFunction;
 
@@ -74,7 +74,7 @@ impl FabricBuilder {
 
     /// Time is virtual and nothing happens by itself: the test takes one step at a time by
     /// [`Fabric::step`], and a generator with this seed chooses which. The same seed and the same
-    /// calls give the same run.
+    /// calls give the same run, wherever the memory is that they name.
     pub fn stepped(mut self, seed: u64) -> Self {
         self.is_stepped = true;
         self.seed = seed;
@@ -103,7 +103,9 @@ impl FabricBuilder {
     }
 
     /// The kernel does not copy pinned pages on fork(2), so that `ibv_fork_init` matters. Unless
-    /// this is called, `ibv_is_fork_initialized` says `IBV_FORK_UNNEEDED`.
+    /// this is called, `ibv_is_fork_initialized` says `IBV_FORK_UNNEEDED`. Either way
+    /// `ibv_fork_init` gives `EINVAL` if it is called for the first time after memory was
+    /// registered.
     pub fn fork_matters(mut self) -> Self {
         self.fork = Fork::Disabled;
         self
@@ -120,7 +122,8 @@ impl FabricBuilder {
     /// # Errors
     ///
     /// [`BuildError::Device`] for names that are empty, too long or used twice, devices without
-    /// ports, values that no device can have, and LIDs that two ports of a network share;
+    /// ports, values that no device can have (limits that do not fit their fields, an Ethernet port
+    /// with a LID, more GIDs than places, and so on), and LIDs that two ports of a network share;
     /// [`BuildError::TooManyFabrics`]; [`BuildError::Sysfs`].
     pub fn build(self) -> Result<Fabric, BuildError> {
         let mut random = Random::new(self.seed);
@@ -128,14 +131,14 @@ impl FabricBuilder {
         let mut addresses = Addresses::reserve(&self.devices)?;
         let mut devices = Slab::new();
         for (index, spec) in self.devices.into_iter().enumerate() {
-            let problem = check(&spec).or_else(|| {
+            let problem = check::device(&spec).or_else(|| {
                 let is_new = names.insert(spec.name.clone());
-                (!is_new).then(|| "another device has this name".to_owned())
+                (!is_new).then_some("another device has this name")
             });
             if let Some(problem) = problem {
                 return Err(BuildError::Device {
                     device: spec.name,
-                    problem,
+                    problem: problem.to_owned(),
                 });
             }
             devices.insert(make_device(spec, index as u64, &mut addresses, &mut random));
@@ -154,56 +157,6 @@ impl FabricBuilder {
         let shared = Arc::new(Shared::new(state, sysfs, slot));
         shared.slot.bind(&shared);
         Ok(Fabric::new(shared, self.seed, self.missing))
-    }
-}
-
-/// What is wrong with a description, if anything is.
-fn check(spec: &DeviceSpec) -> Option<String> {
-    let mut addresses = spec.pci.iter().chain(&spec.physical_function);
-    let problem = if !is_file_name(&spec.name) {
-        "the name is empty, longer than 63 bytes, no file name, or has a slash or a zero byte"
-    } else if !addresses.all(|address| is_file_name(address)) {
-        "a PCI address is no file name, as which it appears in sysfs"
-    } else if spec.firmware.len() > 63 {
-        "the firmware version is longer than 63 bytes"
-    } else if spec.ports.is_empty() || spec.ports.len() > 255 {
-        "a device has 1 to 255 ports"
-    } else if spec
-        .sysfs_path
-        .as_ref()
-        .is_some_and(|path| path.as_os_str().len() > 255)
-    {
-        "the sysfs path is longer than 255 bytes"
-    } else {
-        return spec.ports.iter().find_map(check_port).map(str::to_owned);
-    };
-    Some(problem.to_owned())
-}
-
-/// Whether a name can be a file of its own in the directory that plays sysfs, and of a device in C.
-fn is_file_name(name: &str) -> bool {
-    (1..=63).contains(&name.len()) && !name.contains(['/', '\0']) && name != "." && name != ".."
-}
-
-fn check_port(port: &PortSpec) -> Option<&'static str> {
-    let is_mtu = |mtu: verbs::Mtu| mtu.bytes().is_some();
-    if !is_mtu(port.active_mtu) || !is_mtu(port.max_mtu) || port.active_mtu > port.max_mtu {
-        Some("the MTU is unknown, or the active one exceeds the largest")
-    } else if port.pkeys.is_empty() || port.pkeys.len() > 0xffff {
-        Some("a P_Key table has 1 to 65535 entries")
-    } else if port.gid_table_len == 0 || port.gid_table_len > 0xffff {
-        Some("a GID table has 1 to 65535 entries")
-    } else if port.lmc > 7 {
-        Some("at most 7 bits of a LID are path bits")
-    } else if port.lid == Some(0) || port.lid.is_some_and(|lid| lid >= 0xc000) {
-        Some("unicast LIDs are 1 to 0xbfff")
-    } else if port
-        .speed
-        .is_some_and(|speed| speed == 0 || speed % 100 != 0)
-    {
-        Some("the speed is no multiple of 100 Mb/s")
-    } else {
-        None
     }
 }
 

@@ -18,8 +18,10 @@ use crate::trace::{Counters, TraceEntry};
 
 /// All simulated adapters of a process, or of one test of it, and the network between them.
 ///
-/// Clones are cheap and mean the same fabric. It lives as long as a clone, a device or a context
-/// of it. Fabrics never see each other.
+/// Clones are cheap and mean the same fabric. It lives as long as anything that belongs to it: a
+/// clone, a [`Faults`], [`Fault`](crate::Fault), [`Hca`] or [`HcaPort`](crate::HcaPort), a listed
+/// device or an open one, and an object whose destruction has failed. (A [`Library`] does not
+/// keep it.) Fabrics never see each other.
 #[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
@@ -30,7 +32,8 @@ pub struct Fabric {
 /// What was made on a fabric and not yet destroyed. For tests that nothing is left behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveObjects {
-    /// Lists of devices.
+    /// Lists of devices that were not freed. Of the crate `verbs`, every `Device` keeps the list that
+    /// it is from, and everything that was opened its `Device`.
     pub device_lists: usize,
     /// Open devices.
     pub contexts: usize,

@@ -8,7 +8,7 @@ use verbs::EventType;
 use crate::engine::events::Subject;
 use crate::engine::slab::DeviceId;
 use crate::shared::Shared;
-use crate::spec::GidSlot;
+use crate::spec::{GidSlot, check};
 
 /// A device of a fabric. Made by [`Fabric::hca`](crate::Fabric::hca).
 #[derive(Clone)]
@@ -99,13 +99,19 @@ impl HcaPort {
         port.map(|port| port.gids.clone()).unwrap_or_default()
     }
 
-    /// Replaces the GID table, from index 0; the rest of it is empty, and what does not fit is left
-    /// out. Everybody who has the device open is told (`IBV_EVENT_GID_CHANGE`).
+    /// Replaces the GID table, from index 0; the rest of it is empty. Everybody who has the device
+    /// open is told (`IBV_EVENT_GID_CHANGE`).
     ///
     /// Queue pairs whose own address is no longer at the index that they use have no address to
     /// send from; those whose address is gone altogether are not reached by their peers.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than the table has places, or one is refused by
+    /// [`FabricBuilder::build`](crate::FabricBuilder::build), too.
     pub fn set_gids(&self, gids: impl IntoIterator<Item = GidSlot>) {
         let new: Vec<_> = gids.into_iter().collect();
+        refuse(check::gids(&new, self.gids().len()));
         self.change_gids(|gids| *gids = new);
     }
 
@@ -113,8 +119,15 @@ impl HcaPort {
     ///
     /// # Panics
     ///
-    /// If the table has no such place.
+    /// If the table has no such place, or [`FabricBuilder::build`](crate::FabricBuilder::build) would
+    /// refuse what it is to hold.
     pub fn set_gid(&self, index: usize, slot: GidSlot) {
+        refuse(check::gids(&[slot], 1));
+        let length = self.gids().len();
+        assert!(
+            index < length,
+            "the GID table has {length} places, not one {index}"
+        );
         self.change_gids(|gids| gids[index] = slot);
     }
 
@@ -126,15 +139,40 @@ impl HcaPort {
 
     /// The subnet manager gives the port another LID, and everybody who has the device open is
     /// told (`IBV_EVENT_LID_CHANGE`).
+    ///
+    /// # Panics
+    ///
+    /// If [`FabricBuilder::build`](crate::FabricBuilder::build) would refuse the LID: on an Ethernet
+    /// port, if it is no unicast LID or has path bits, and if another port of the network has it.
     pub fn set_lid(&self, lid: u16) {
         let Hca { shared, id } = &self.hca;
-        shared.lock().set_lid(*id, self.number, lid);
+        let mut state = shared.lock();
+        let outcome = state.set_lid(*id, self.number, lid);
+        drop(state);
+        refuse(outcome.err());
         self.show();
     }
 
     /// Everybody who has the device open gets an event about the port that has no cause here, such
     /// as [`EventType::SM_CHANGE`] or [`EventType::PKEY_CHANGE`].
+    ///
+    /// # Panics
+    ///
+    /// If it is not an event about a port.
     pub fn report(&self, kind: EventType) {
+        let is_about_port = [
+            EventType::PORT_ACTIVE,
+            EventType::PORT_ERR,
+            EventType::LID_CHANGE,
+            EventType::PKEY_CHANGE,
+            EventType::SM_CHANGE,
+            EventType::CLIENT_REREGISTER,
+            EventType::GID_CHANGE,
+        ];
+        assert!(
+            is_about_port.contains(&kind),
+            "{kind} is no event about a port"
+        );
         let Hca { shared, id } = &self.hca;
         let mut state = shared.lock();
         state.raise_on_device(*id, kind, Subject::Port(self.number));
@@ -153,6 +191,13 @@ impl HcaPort {
         if let Err(error) = sysfs.write_port(&device.spec.name, index, port) {
             tracing::warn!(%error, "the simulated sysfs is out of date");
         }
+    }
+}
+
+/// Panics if there is a problem: the mistake is in the test.
+fn refuse(problem: Option<&str>) {
+    if let Some(problem) = problem {
+        panic!("{problem}");
     }
 }
 

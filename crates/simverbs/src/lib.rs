@@ -136,8 +136,10 @@
 //!   connection can be in one thread, which alternates between the ends and [`Fabric::step`].
 //!   [`Fabric::step_until`] gives up after a number of steps.
 //! - **Faults.** [`Fabric::faults`] arms them at any time. Each counts how often it struck: assert
-//!   that it did, or the test passes without having tested anything.
-//! - **Hands on the hardware.** [`Fabric::hca`] pulls cables, changes addresses, removes devices.
+//!   that it did, or the test passes without having tested anything. What can never strike, such as
+//!   a fault on a device that is not there, panics.
+//! - **Hands on the hardware.** [`Fabric::hca`] pulls cables, changes addresses, removes devices. That
+//!   it hit somebody is told by [`Fabric::counters`]: of messages lost, by reason, and of events.
 //! - **Leaks.** [`Fabric::live_objects`] counts what was made and not destroyed.
 //! - **Why?** A request that ends in `IBV_WC_RETRY_EXC_ERR` does not say why its packets were lost.
 //!   [`Fabric::counters`] does ([`LossReason`]), and [`FabricBuilder::trace`] keeps a record of
@@ -153,7 +155,9 @@
 //! flushed. Some queue pairs are favoured for a while, so that one may get far ahead of another. Time
 //! is virtual: a step takes 1 µs, and when there is nothing else to do time jumps to the next timer,
 //! so that half a minute of retries takes no time. There are no threads. The same seed and the same
-//! calls give the same run.
+//! calls give the same run, wherever the memory is that they name. (One thing is left to the
+//! address: which bytes of a torn message are visible before its completion, where a buffer does not
+//! start at a 64-byte line. See [`Faults::tear_messages`].)
 //!
 //! **Free-running** (the default): what is posted is carried out at once, in the thread that posts,
 //! and time is real. Timers are fired by whoever polls (and by a thread of the fabric's own once
@@ -185,7 +189,8 @@
 //!
 //! - The local and the remote key of a region differ, keys of one device are wrong on every other,
 //!   and a key is not used again when its region is gone.
-//! - Queue pair numbers are unique in the fabric and have gaps.
+//! - Queue pair numbers are unique in the fabric (and in it only: two fabrics may use the same) and
+//!   have gaps.
 //! - Opcode, length, immediate and flags of a failed completion are garbage, a different one each
 //!   time.
 //! - The data of a write with immediate is placed before its receive is looked for, so that it may
@@ -209,17 +214,19 @@
 //!   long.
 //! - The destruction of an object that is in use by another thread is noticed by a panic at best.
 //!
-//! Deviations of Soft-RoCE (RXE) from the specification that are not followed: it raises no
-//! `IBV_EVENT_COMM_EST`, and leaves the completions of a reset queue pair in their queues. Both can be
-//! had by [`DeviceSpec`]. Path MTUs that differ make both refuse a message of more than a packet, by
-//! `IBV_WC_REM_INV_REQ_ERR`.
+//! Where Soft-RoCE (RXE) deviates from the specification it is not followed. `docs/conformance.md` of
+//! this repository lists each behaviour that was compared, what is demanded, and how and why RXE
+//! differs. Two of its ways can be had by [`DeviceSpec`], because they are found elsewhere, too:
+//! no `IBV_EVENT_COMM_EST`, and completions that stay in their queues when a queue pair is reset.
 //!
 //! # Several fabrics
 //!
 //! Each test has its own fabric, and tests may run in parallel: fabrics never see each other. As C
 //! functions have no state, and `ibv_get_device_list` has no argument from which its fabric could be
 //! told, there is a fixed number of copies of that function, so that up to 128 fabrics can live at a
-//! time.
+//! time. A fabric lives, and takes one of these places, as long as anything of it ([`Fabric`] has
+//! the list): also a [`Fault`] that a test has kept, and what could not be destroyed because
+//! [`Faults::fail_call`] made its destruction fail.
 
 #![deny(clippy::undocumented_unsafe_blocks)]
 

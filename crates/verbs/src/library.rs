@@ -103,13 +103,14 @@ impl Library {
 
     /// Makes registered memory survive fork(2).
     ///
-    /// To be called before anything else; later calls than the first change nothing. On a kernel
-    /// that copies pinned pages on fork (5.12 and later) there is nothing to do and the call
-    /// succeeds.
+    /// To be called before anything else; once it has succeeded, later calls change nothing. On a
+    /// kernel that copies pinned pages on fork (5.12 and later) there is nothing to do, as
+    /// [`fork_status`](Self::fork_status) tells.
     ///
     /// # Errors
     ///
-    /// [`Error::InitFork`]; `EINVAL` when memory was registered before.
+    /// [`Error::InitFork`]; `EINVAL` when anybody in the process has registered memory before the
+    /// first call. libibverbs 44 refuses that even where there is nothing to do; newer ones do not.
     ///
     /// See also: ibv_fork_init(3).
     pub fn init_fork(&self) -> Result<(), Error> {

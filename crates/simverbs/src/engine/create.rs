@@ -250,17 +250,22 @@ impl State {
 
     /// # Errors
     ///
-    /// `EINVAL` when memory was registered before.
+    /// `EINVAL` when memory was registered before: as libibverbs 44 has it, even where the kernel
+    /// copies pinned pages, so that nothing was to be done. Newer ones do not refuse there.
     pub(crate) fn init_fork(&mut self) -> Result<(), Errno> {
-        match self.fork {
-            Fork::Unneeded | Fork::Enabled => Ok(()),
-            Fork::Disabled if self.has_registered => Err(libc::EINVAL),
-            Fork::Disabled => {
-                self.fork = Fork::Enabled;
-                Ok(())
-            }
+        if self.is_fork_initialized {
+            return Ok(());
         }
+        if self.has_registered {
+            return Err(libc::EINVAL);
+        }
+        self.is_fork_initialized = true;
+        if self.fork == Fork::Disabled {
+            self.fork = Fork::Enabled;
+        }
+        Ok(())
     }
+
     /// The present attributes of a queue pair, and whether all its send requests report.
     pub(crate) fn describe_qp(&self, id: QpId) -> (ibv_qp_attr, bool) {
         let qp = &self.qps[id];

@@ -58,6 +58,13 @@ impl Port {
         self.lid != 0 && lid & !mask == self.lid & !mask
     }
 
+    /// Whether two ports would both get packets to a LID, if this one had `lid`.
+    pub(crate) fn would_share_lid(&self, lid: u16, other: &Self) -> bool {
+        let number = 1_u16 << self.spec.lmc.min(7);
+        let mut own = lid..lid.saturating_add(number);
+        !self.is_ethernet() && self.shares_network(other) && own.any(|lid| other.has_lid(lid))
+    }
+
     pub(crate) fn has_gid(&self, gid: Gid, gid_type: GidType) -> bool {
         self.gids.iter().any(|slot| slot.holds(gid, gid_type))
     }

@@ -113,6 +113,9 @@ pub(crate) struct State {
     pub(crate) counters: Counters,
     pub(crate) trace: Option<Vec<TraceEntry>>,
     pub(crate) fork: Fork,
+    /// Whether `ibv_fork_init` has succeeded.
+    is_fork_initialized: bool,
+    /// Whether memory was registered.
     has_registered: bool,
     /// How many completions were held back so far.
     held_so_far: u64,
@@ -159,6 +162,7 @@ impl State {
             counters: Counters::default(),
             trace: traces.then(Vec::new),
             fork,
+            is_fork_initialized: false,
             has_registered: false,
             held_so_far: 0,
             local: Vec::new(),

@@ -1,11 +1,13 @@
 //! What happens to devices and ports from outside: links, addresses, removal.
 
+use std::ptr;
+
 use verbs::EventType;
 
 use super::State;
 use super::events::Subject;
 use super::slab::{DeviceId, QpId};
-use crate::spec::GidSlot;
+use crate::spec::{GidSlot, check};
 
 impl State {
     /// The link of a port comes or goes. Nothing happens if it is so already.
@@ -43,13 +45,35 @@ impl State {
     }
 
     /// The subnet manager gives a port another LID.
-    pub(crate) fn set_lid(&mut self, device: DeviceId, number: u8, lid: u16) {
-        let Some(port) = self.devices[device].port_mut(number) else {
-            return;
+    ///
+    /// # Errors
+    ///
+    /// Why no subnet manager would.
+    pub(crate) fn set_lid(
+        &mut self,
+        device: DeviceId,
+        number: u8,
+        lid: u16,
+    ) -> Result<(), &'static str> {
+        let Some(port) = self.devices[device].port(number) else {
+            return Err("the device has no such port");
         };
-        port.lid = lid;
+        if let Some(problem) = check::lid(port.spec.link_layer, lid, port.spec.lmc) {
+            return Err(problem);
+        }
+        let is_taken = self.devices.iter().any(|(_, device)| {
+            let mut others = device.ports.iter().filter(|other| !ptr::eq(port, *other));
+            others.any(|other| port.would_share_lid(lid, other))
+        });
+        if is_taken {
+            return Err("another port of the network has this LID");
+        }
+        if let Some(port) = self.devices[device].port_mut(number) {
+            port.lid = lid;
+        }
         self.network_changed();
         self.raise_on_device(device, EventType::LID_CHANGE, Subject::Port(number));
+        Ok(())
     }
 
     /// A queue pair fails by itself. Whether the device has one of that number.

@@ -164,6 +164,10 @@ impl State {
         }
     }
 
+    pub(crate) fn has_qp(&self, number: u32) -> bool {
+        self.qps.iter().any(|(_, qp)| qp.number == number)
+    }
+
     pub(crate) fn cut_link(
         &mut self,
         device: DeviceId,

@@ -26,7 +26,7 @@ pub enum Target {
     Any,
     /// One device, by name.
     Device(String),
-    /// One queue pair, by number. Numbers are unique in a fabric.
+    /// One queue pair, by number. Numbers are unique in a fabric, and not beyond it.
     QueuePair(u32),
 }
 
@@ -57,6 +57,14 @@ impl When {
     /// At every occasion.
     pub const ALWAYS: Self = Self::From(1);
 
+    /// # Panics
+    ///
+    /// If it names an occasion 0, which there is not.
+    fn check(self) {
+        let (Self::Nth(first) | Self::From(first)) = self;
+        assert!(first > 0, "{self:?}: occasions are counted from 1");
+    }
+
     const fn strikes_at(self, occasion: u64) -> bool {
         match self {
             Self::Nth(nth) => occasion == nth,
@@ -69,7 +77,7 @@ impl When {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verb {
-    /// `ibv_get_device_list`. Only with [`Target::Any`].
+    /// `ibv_get_device_list`, which is about no device: only with [`Target::Any`].
     GetDeviceList,
     /// `ibv_open_device`.
     OpenDevice,
@@ -115,6 +123,23 @@ pub enum Verb {
     RequestNotification,
 }
 
+impl Verb {
+    /// Whether the call names a queue pair: only then a fault can wait for one of it.
+    const fn is_about_qp(self) -> bool {
+        matches!(
+            self,
+            Self::ModifyQp
+                | Self::ModifyQpTo(_)
+                | Self::QueryQp
+                | Self::DestroyQp
+                | Self::QueryEce
+                | Self::SetEce
+                | Self::PostSend
+                | Self::PostRecv
+        )
+    }
+}
+
 /// How far a work request comes before an injected error ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -130,7 +155,11 @@ pub enum Stage {
 /// Faults are armed and disarmed at any time, from any thread. Dropping a [`Fault`] leaves it
 /// armed.
 ///
-/// All methods panic if the target names a device that the fabric does not have.
+/// # Panics
+///
+/// What could never strike is a mistake in the test, and all methods panic at it: a target that the
+/// fabric does not have (a device of no such name, a queue pair of no such number at present), or
+/// that has no such occasions, and an occasion 0. What else is refused is told with the method.
 #[derive(Clone)]
 pub struct Faults {
     shared: Arc<Shared>,
@@ -142,12 +171,30 @@ impl Faults {
     }
 
     /// A verb fails with `errno`, in its own style, and does nothing.
+    ///
+    /// # Panics
+    ///
+    /// If `errno` is not greater than 0, or the target is a queue pair and the verb not about one.
     pub fn fail_call(&self, verb: Verb, on: impl Into<Target>, when: When, errno: i32) -> Fault {
+        assert!(errno > 0, "{errno} is no errno: they are greater than 0");
+        let on = on.into();
+        assert!(
+            verb != Verb::GetDeviceList || on == Target::Any,
+            "{verb:?} is about no device: it waits for `Target::Any`"
+        );
+        assert!(
+            verb.is_about_qp() || !matches!(on, Target::QueuePair(_)),
+            "{verb:?} is about no queue pair: it waits for a device or `Target::Any`"
+        );
         self.arm(on, when, Action::Call { verb, errno })
     }
 
     /// A send request ends with `status`. The queue pair goes to ERR, as after every failed
     /// request; the peer is not told. Occasions are requests that come up to be sent.
+    ///
+    /// # Panics
+    ///
+    /// If the status is that of success.
     pub fn fail_work(
         &self,
         on: impl Into<Target>,
@@ -155,6 +202,10 @@ impl Faults {
         status: WcStatus,
         stage: Stage,
     ) -> Fault {
+        assert!(
+            status != WcStatus::SUCCESS,
+            "a request that fails has no {status}"
+        );
         self.arm(on, when, Action::Work { status, stage })
     }
 
@@ -171,12 +222,21 @@ impl Faults {
     }
 
     /// Completions become visible only a random time after they happened. Those of one queue stay
-    /// in order; those of different queue pairs overtake each other.
+    /// in order; those of different queue pairs overtake each other. Occasions are completions, and
+    /// it strikes at all of them.
+    ///
+    /// # Panics
+    ///
+    /// If the range is empty, or holds nothing but 0.
     pub fn delay_completions(
         &self,
         on: impl Into<Target>,
         delay: RangeInclusive<Duration>,
     ) -> Fault {
+        assert!(
+            !delay.is_empty() && !delay.end().is_zero(),
+            "{delay:?} is no delay: the range goes from the shortest to the longest"
+        );
         let nanos = |duration: &Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let action = Action::DelayCompletions {
             shortest: nanos(delay.start()),
@@ -202,8 +262,17 @@ impl Faults {
 
     /// Polling gives fewer completions than there are and fit, sometimes none. Occasions are polls
     /// that could have given one; of those that could have given only one, half are left in peace,
-    /// so that everything comes in the end. Not for [`Target::QueuePair`].
+    /// so that everything comes in the end.
+    ///
+    /// # Panics
+    ///
+    /// If the target is a queue pair: a completion queue may serve several.
     pub fn partial_polls(&self, on: impl Into<Target>, when: When) -> Fault {
+        let on = on.into();
+        assert!(
+            !matches!(on, Target::QueuePair(_)),
+            "polls are about no queue pair: they wait for a device or `Target::Any`"
+        );
         self.arm(on, when, Action::PartialPolls)
     }
 
@@ -225,8 +294,12 @@ impl Faults {
     ///
     /// # Panics
     ///
-    /// If there is no such port.
+    /// If there is no such port, or `duration` is 0.
     pub fn cut_link(&self, device: &str, port: u8, duration: Duration) -> Fault {
+        assert!(
+            !duration.is_zero(),
+            "a link that is cut for no time loses nothing"
+        );
         let mut state = self.shared.lock();
         let device = state.device_named(device);
         let (id, lost) = state.cut_link(device, port, duration);
@@ -240,7 +313,12 @@ impl Faults {
     /// Everybody who has the device open gets this many asynchronous events at once: ports going
     /// up and down, changes of addresses and subnet managers. Nothing of that is really so. It
     /// counts the events.
+    ///
+    /// # Panics
+    ///
+    /// If it is to be no event at all.
     pub fn event_storm(&self, device: &str, events: u64) -> Fault {
+        assert!(events > 0, "a storm of no events");
         let mut state = self.shared.lock();
         let device = state.device_named(device);
         let raised = state.storm(device, events);
@@ -261,11 +339,18 @@ impl Faults {
     }
 
     fn arm(&self, on: impl Into<Target>, when: When, action: Action) -> Fault {
+        when.check();
         let mut state = self.shared.lock();
         let place = match on.into() {
             Target::Any => Place::Any,
             Target::Device(name) => Place::Device(state.device_named(&name)),
-            Target::QueuePair(number) => Place::Qp(number),
+            Target::QueuePair(number) => {
+                assert!(
+                    state.has_qp(number),
+                    "the fabric has no queue pair {number:#x}"
+                );
+                Place::Qp(number)
+            }
         };
         let (id, struck) = state.faults.arm(place, when, action);
         drop(state);
@@ -284,6 +369,8 @@ impl fmt::Debug for Faults {
 }
 
 /// A fault that was armed. Dropping it leaves it armed.
+///
+/// It keeps its fabric, as a clone of [`Fabric`](crate::Fabric) does.
 #[must_use = "a test should assert that the fault struck"]
 pub struct Fault {
     /// 0 if there is nothing to disarm.

@@ -1,6 +1,7 @@
 //! What the simulated machine is made of, as the builder is told: devices, ports, addresses,
 //! limits. Plain values; nothing here is alive.
 
+pub(crate) mod check;
 mod device;
 mod gid;
 mod limits;

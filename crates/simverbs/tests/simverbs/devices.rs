@@ -3,7 +3,8 @@
 use std::fs;
 
 use simverbs::{
-    BuildError, ContextKind, DeviceSpec, Fabric, LaneSpeed, OptionalFunction, PortSpec, Width,
+    BuildError, ContextKind, DeviceSpec, Fabric, GidSlot, LaneSpeed, Limits, OptionalFunction,
+    PortSpec, Width,
 };
 use verbs::{Ece, LinkLayer, Mtu, PortState};
 
@@ -228,6 +229,7 @@ fn nonsense_is_not_built() {
         builder.build()
     };
     let one = |port: PortSpec| vec![DeviceSpec::infiniband("ib0").ports([port])];
+    let limited = |limits| vec![DeviceSpec::roce("a").limits(limits)];
     let port = PortSpec::infiniband;
     let nonsense = [
         vec![DeviceSpec::roce("")],
@@ -245,6 +247,35 @@ fn nonsense_is_not_built() {
         one(port().pkeys([])),
         one(port().gid_table_len(0)),
         one(port().speed(150)),
+        one(port().lid(9, 1)),
+        one(port().max_message(0)),
+        one(port().max_message((1 << 31) + 1)),
+        one(port().gids([GidSlot::Empty; 4]).gid_table_len(3)),
+        one(port().gids([GidSlot::Unreadable(0)])),
+        one(port().gids([GidSlot::infiniband(0, 0)])),
+        vec![DeviceSpec::roce("a").ports([PortSpec::roce().lid(1, 0)])],
+        vec![DeviceSpec::roce("a").guids(0, 1)],
+        vec![DeviceSpec::roce("a").firmware("1\02")],
+        vec![DeviceSpec::roce("a").sysfs_path("")],
+        vec![DeviceSpec::roce("a").sysfs_path("/b").pci("0000:3b:00.0")],
+        vec![DeviceSpec::roce("a").virtual_function_of("0000:3b:00.0")],
+        vec![
+            DeviceSpec::roce("a")
+                .pci("0000:3b:00.0")
+                .virtual_function_of("0000:3b:00.0"),
+        ],
+        limited(Limits {
+            max_qp: u32::MAX,
+            ..Limits::default()
+        }),
+        limited(Limits {
+            max_qp_rd_atom: 256,
+            ..Limits::default()
+        }),
+        limited(Limits {
+            completion_vectors: 0,
+            ..Limits::default()
+        }),
         vec![
             DeviceSpec::infiniband("ib0").ports([port().lid(9, 0)]),
             DeviceSpec::infiniband("ib1").ports([port().lid(8, 1)]),

@@ -2,9 +2,9 @@
 
 use std::thread;
 
-use simverbs::{DeviceSpec, Fabric};
+use simverbs::{DeviceSpec, Fabric, Target, When};
 
-use crate::pairs::{Pair, Setup, open_all};
+use crate::pairs::{Pair, Setup, open_all, two_roce};
 
 fn names(fabric: &Fabric) -> Vec<String> {
     let devices = fabric.library().devices().unwrap();
@@ -65,6 +65,14 @@ fn a_fabric_lives_as_long_as_what_was_opened_on_it() {
     drop(context);
     assert!(library.devices().unwrap().is_empty());
     library.init_fork().unwrap();
+
+    let fabric = two_roce().build().unwrap();
+    let library = fabric.library();
+    let fault = fabric.faults().hang_work(Target::Any, When::ALWAYS);
+    drop(fabric);
+    assert_eq!(library.devices().unwrap().len(), 2, "the fault keeps it");
+    drop(fault);
+    assert!(library.devices().unwrap().is_empty());
 }
 
 #[test]
@@ -77,6 +85,10 @@ fn live_objects_are_counted_one_by_one() {
         (2, 2, 2, 2, 2)
     );
     assert_eq!((live.device_lists, live.channels), (1, 0));
+    let devices = pair.fabric.library().devices().unwrap();
+    assert_eq!(pair.fabric.live_objects().device_lists, 2);
+    drop(devices);
+    assert_eq!(pair.fabric.live_objects().device_lists, 1);
     let channel = pair.a.context.create_channel().unwrap();
     assert_eq!(pair.fabric.live_objects().channels, 1);
     drop(channel);

@@ -215,8 +215,19 @@ fn fork_can_be_prepared_for_before_memory_is_registered() {
     assert_eq!(library.init_fork().unwrap_err().errno(), Some(libc::EINVAL));
     assert_eq!(library.fork_status(), ForkStatus::Disabled);
 
-    let modern = two_roce().build().unwrap().library();
-    assert_eq!(modern.fork_status(), ForkStatus::Unneeded);
+    // Where nothing is to be done it is nevertheless refused when it comes too late, unless it was
+    // done before.
+    let setup = Setup::default();
+    let modern = Pair::of(two_roce().build().unwrap(), &setup);
+    let library = modern.fabric.library();
+    assert_eq!(library.fork_status(), ForkStatus::Unneeded);
+    assert_eq!(library.init_fork().unwrap_err().errno(), Some(libc::EINVAL));
+    let early = two_roce().build().unwrap();
+    let library = early.library();
+    library.init_fork().unwrap();
+    let _pair = Pair::of(early, &setup);
+    library.init_fork().unwrap();
+    assert_eq!(library.fork_status(), ForkStatus::Unneeded);
     let old = two_roce()
         .without(OptionalFunction::IsForkInitialized)
         .build()

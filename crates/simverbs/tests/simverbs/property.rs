@@ -1,6 +1,7 @@
 //! Random traffic on random schedules: whatever happens, the same things must hold.
 //!
-//! A failing seed is printed; `SIMVERBS_SEED=123 cargo test -p ibnet-simverbs property` repeats it.
+//! A failure prints the command that runs its seed again, such as
+//! `SIMVERBS_SEED=123 cargo test -p ibnet-simverbs --test simverbs property`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +22,10 @@ const RECEIVES_AT: usize = 2 * PEER_AT;
 /// The seeds of a test, or the one that is to be repeated.
 fn seeds(number: u64) -> Vec<u64> {
     match std::env::var("SIMVERBS_SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
+        Ok(seed) => match seed.parse() {
+            Ok(seed) => vec![seed],
+            Err(_) => panic!("SIMVERBS_SEED={seed}: expected a whole number"),
+        },
         Err(_) => (0..number).collect(),
     }
 }
@@ -32,7 +36,13 @@ struct Seed(u64);
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("failed with SIMVERBS_SEED={}", self.0);
+            // The harness calls the thread of a test by the test's name.
+            let thread = std::thread::current();
+            let (seed, name) = (self.0, thread.name().unwrap_or_default());
+            eprintln!("seed {seed} has failed; this runs it again:\n");
+            eprintln!(
+                "    SIMVERBS_SEED={seed} cargo test -p ibnet-simverbs --test simverbs {name}\n"
+            );
         }
     }
 }
@@ -458,7 +468,7 @@ fn property_all_is_true_on_a_broken_network() {
 
 #[test]
 fn property_the_same_seed_gives_the_same_run() {
-    for seed in 0..10 {
+    for seed in seeds(10) {
         let (first, second) = (undisturbed(seed), undisturbed(seed));
         assert!(first.len() > 100);
         assert_eq!(first, second);

@@ -3,10 +3,14 @@
 //! Simulated devices belong to the process, so that all ends of all connections must be threads of
 //! it. What else differs is nothing: the same code runs on both.
 
+mod parent;
+
 use std::fmt;
 
 use ibnet::{Config, Error, Transport};
 use simverbs::{BuildError, DeviceSpec, Fabric};
+
+pub use parent::die_with_parent;
 
 /// Which devices the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,28 @@ impl Wanted {
             (false, false) => Ok(Self::Any),
         }
     }
+}
+
+/// Says so if a device that the user names is not there. The transport knows only that `NCCL_IB_HCA`,
+/// by which it is told the name, admits none.
+///
+/// # Errors
+/// There is no such device in the library, but others are.
+pub fn check_name(library: &verbs::Library, name: &str) -> Result<(), String> {
+    // What else is wrong is told when the devices are opened.
+    let Ok(devices) = library.devices() else {
+        return Ok(());
+    };
+    let names: Vec<_> = devices.iter().map(|device| device.name()).collect();
+    // A name may carry a port (`mlx5_0:1`).
+    let wanted = name.split(':').next().unwrap_or_default();
+    if names.is_empty() || names.contains(&wanted) {
+        return Ok(());
+    }
+    let names = names.join(", ");
+    Err(format!(
+        "there is no RDMA device {wanted}; there are {names}"
+    ))
 }
 
 /// What there is to run on.
@@ -135,6 +161,22 @@ mod tests {
             .map(|device| device.name.as_str())
             .collect();
         assert_eq!(names, ["sim0", "sim1"]);
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_named_with_those_that_are() {
+        let Devices::Simulated(simulator) = Devices::open(Wanted::Simulated, no_device()).unwrap()
+        else {
+            panic!("simulated ones are wanted")
+        };
+        let library = simulator.library();
+        assert_eq!(check_name(&library, "sim1"), Ok(()));
+        assert_eq!(check_name(&library, "sim1:1"), Ok(()));
+        let problem = check_name(&library, "sim").unwrap_err();
+        assert_eq!(problem, "there is no RDMA device sim; there are sim0, sim1");
+        drop(simulator);
+        // Of a machine without devices, opening them tells more.
+        assert_eq!(check_name(&library, "sim1"), Ok(()));
     }
 
     #[test]

@@ -70,6 +70,16 @@ fn two_threads_play_ping_pong() {
 }
 
 #[test]
+fn a_device_that_is_not_there_is_named() {
+    for line in ["--device nope", "--device sim0 --peer-device nope"] {
+        let (text, success) = run(PING_PONG, &format!("--simulator {line}"));
+        assert!(!success, "{text}");
+        let why = "ping_pong: there is no RDMA device nope; there are sim0, sim1";
+        assert!(text.contains(why), "{text}");
+    }
+}
+
+#[test]
 fn the_simulator_is_not_for_those_who_want_real_devices() {
     for (program, line) in [
         (RING, "--no-simulator"),

@@ -12,121 +12,8 @@
 //!
 //! # Testing RDMA code with it
 //!
-//! Give your code a `verbs::Library` as an argument, rather than let it call `Library::load`. A test
-//! then builds a fabric and passes its library:
-//!
-//! ```
-//! use simverbs::{DeviceSpec, Fabric, When};
-//! use verbs::{
-//!     Access, AddressVector, Destination, GidType, GlobalRoute, InitAttributes, Library, Mtu,
-//!     QueuePair, QueuePairOptions, ReadyToReceive, ReadyToSend, RemoteAddress, SendRequest, Sge,
-//!     WcStatus, WorkCompletion,
-//! };
-//!
-//! // The code under test: writes eight bytes from one buffer to another.
-//! struct Writer {
-//!     ends: [QueuePair; 2],
-//!     cq: verbs::CompletionQueue,
-//!     from: verbs::MemoryRegion,
-//!     to: verbs::MemoryRegion,
-//! }
-//!
-//! impl Writer {
-//!     fn new(library: &Library, memory: *mut u8) -> Result<Self, Box<dyn std::error::Error>> {
-//!         let context = library.devices()?.first().ok_or("no device")?.open()?;
-//!         let (pd, cq) = (context.allocate_pd()?, context.create_cq(16)?);
-//!         // SAFETY: the caller keeps the memory.
-//!         let from = unsafe { pd.register(memory, 8, Access::empty()) }?;
-//!         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-//!         // SAFETY: as above.
-//!         let to = unsafe { pd.register(memory.wrapping_add(8), 8, access) }?;
-//!         let options = QueuePairOptions {
-//!             send_cq: &cq,
-//!             recv_cq: &cq,
-//!             max_send_wr: 4,
-//!             max_recv_wr: 4,
-//!             max_send_sge: 1,
-//!             max_recv_sge: 1,
-//!             max_inline: 0,
-//!             signal_all: true,
-//!         };
-//!         let ends = [pd.create_qp(&options)?, pd.create_qp(&options)?];
-//!         let gids = context.gid_entries(1)?;
-//!         let gid = gids.iter().find(|gid| gid.gid_type == GidType::RoceV2).ok_or("no GID")?;
-//!         for (own, peer) in [(&ends[0], &ends[1]), (&ends[1], &ends[0])] {
-//!             own.to_init(&InitAttributes { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE })?;
-//!             own.to_rtr(&ReadyToReceive {
-//!                 mtu: Mtu::MTU_1024,
-//!                 remote_qp: peer.number(),
-//!                 remote_psn: 0,
-//!                 max_dest_rd_atomic: 1,
-//!                 min_rnr_timer: 12,
-//!                 address: AddressVector {
-//!                     port: 1,
-//!                     service_level: 0,
-//!                     destination: Destination::Global(GlobalRoute {
-//!                         dgid: gid.gid,
-//!                         sgid_index: gid.index as u8,
-//!                         hop_limit: 64,
-//!                         traffic_class: 0,
-//!                         flow_label: 0,
-//!                     }),
-//!                 },
-//!             })?;
-//!             own.to_rts(&ReadyToSend {
-//!                 psn: 0,
-//!                 timeout: 14,
-//!                 retry_count: 7,
-//!                 rnr_retry: 7,
-//!                 max_rd_atomic: 1,
-//!             })?;
-//!         }
-//!         Ok(Self { ends, cq, from, to })
-//!     }
-//!
-//!     fn start(&self) -> Result<(), verbs::PostError> {
-//!         let sge = Sge { address: self.from.address(), length: 8, lkey: self.from.lkey() };
-//!         let remote = RemoteAddress { address: self.to.address(), rkey: self.to.rkey() };
-//!         // SAFETY: the memory stays, and nobody touches it before the completion.
-//!         unsafe { self.ends[0].post_send(&mut [SendRequest::write(1, Some(sge), remote)]) }
-//!     }
-//!
-//!     fn poll(&self) -> Result<Option<WcStatus>, verbs::Error> {
-//!         let mut batch = [WorkCompletion::default()];
-//!         Ok(self.cq.poll(&mut batch)?.first().map(WorkCompletion::status))
-//!     }
-//! }
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // The test: the same seed gives the same run.
-//! for seed in 0..100 {
-//!     let fabric = Fabric::builder().device(DeviceSpec::roce("sim0")).stepped(seed).build()?;
-//!     let mut memory = *b"a secretnothing!";
-//!     let writer = Writer::new(&fabric.library(), memory.as_mut_ptr())?;
-//!
-//!     writer.start()?;
-//!     assert_eq!(writer.poll()?, None, "nothing happens by itself");
-//!     let mut status = None;
-//!     while status.is_none() {
-//!         assert!(fabric.step(), "seed {seed}: it will never end");
-//!         status = writer.poll()?;
-//!     }
-//!     assert_eq!(status, Some(WcStatus::SUCCESS));
-//!
-//!     // And the same with a key that is damaged on the way.
-//!     let fault = fabric.faults().flip_rkey("sim0", When::Nth(1));
-//!     writer.start()?;
-//!     fabric.run_until_idle();
-//!     assert_eq!(writer.poll()?, Some(WcStatus::REM_ACCESS_ERR));
-//!     assert_eq!(fault.struck(), 1);
-//!
-//!     drop(writer);
-//!     assert!(fabric.live_objects().is_empty(), "{:?}", fabric.live_objects());
-//!     assert_eq!(&memory, b"a secreta secret");
-//! }
-//! # Ok(())
-//! # }
-//! ```
+//! Give your code a [`verbs::Library`] as an argument, rather than let it call `Library::load`. A test
+//! then builds a fabric and passes its library. [`guide`] leads through it, with a complete example.
 //!
 //! What tests usually want:
 //!
@@ -235,6 +122,8 @@ mod engine;
 mod fabric;
 mod faults;
 mod ffi;
+#[doc = include_str!("../../../docs/simverbs.md")]
+pub mod guide {}
 mod hca;
 mod random;
 mod shared;

@@ -23,7 +23,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use ibnet::{Config, ConnectOptions, Handle, HcaFilter, Transport};
-use ibnet_examples::{Devices, Simulator};
+use ibnet_examples::{Devices, Simulator, Wanted, check_name, die_with_parent};
 use measure::{End, Outcome};
 use options::{Options, Role};
 
@@ -55,7 +55,12 @@ fn main() -> ExitCode {
 
 /// Both ends on this host: real devices are used by two processes, simulated ones by two threads.
 fn both(options: &Options) -> Outcome<()> {
-    let devices = Devices::open(options.wanted, config(options.device.as_deref())?)?;
+    let device = options.device.as_deref();
+    if options.wanted == Wanted::Real {
+        check_real(device)?;
+        check_real(options.device_of_peer())?;
+    }
+    let devices = Devices::open(options.wanted, config(device)?)?;
     println!("# ping-pong {devices}");
     match devices {
         Devices::Real(transport) => between_processes(options, &transport),
@@ -75,6 +80,8 @@ fn between_processes(options: &Options, transport: &Transport) -> Outcome<()> {
         .arg("--listen")
         .args(options.for_peer())
         .stdout(Stdio::piped());
+    // If this process is killed nobody is left to stop it.
+    die_with_parent(&mut command);
     let mut peer = command.spawn()?;
     let outcome = (|| {
         let output = peer.stdout.take().ok_or("the peer has no output")?;
@@ -100,10 +107,13 @@ fn between_processes(options: &Options, transport: &Transport) -> Outcome<()> {
 /// Starts the listening end as a thread, and connects to it. If this end fails, the other may wait
 /// for ever; it ends with the program.
 fn between_threads(options: &Options, simulator: &Simulator) -> Outcome<()> {
-    let transport =
-        Transport::with_library(simulator.library(), config(options.device.as_deref())?)?;
-    let peer_transport =
-        Transport::with_library(simulator.library(), config(options.device_of_peer())?)?;
+    let open = |device: Option<&str>| -> Outcome<Transport> {
+        let library = simulator.library();
+        device.map_or(Ok(()), |name| check_name(&library, name))?;
+        Ok(Transport::with_library(library, config(device)?)?)
+    };
+    let transport = open(options.device.as_deref())?;
+    let peer_transport = open(options.device_of_peer())?;
     let (tell, told) = mpsc::channel();
     let peer_options = options.clone();
     let peer = thread::Builder::new().name("peer".into()).spawn(move || {
@@ -131,9 +141,26 @@ fn config(device: Option<&str>) -> Outcome<Config> {
     Ok(config)
 }
 
+/// The real devices of this host that are to be used.
+fn open_real(device: Option<&str>) -> Outcome<Transport> {
+    check_real(device)?;
+    Ok(Transport::open(config(device)?)?)
+}
+
+/// Says so if this host has devices, but not the one that is named.
+fn check_real(device: Option<&str>) -> Outcome<()> {
+    let Some(name) = device else { return Ok(()) };
+    let library = match Config::from_env()?.library {
+        Some(path) => verbs::Library::load_from(&path),
+        None => verbs::Library::load(),
+    };
+    // That there is no library is told when the devices are opened.
+    library.map_or(Ok(()), |library| Ok(check_name(&library, name)?))
+}
+
 /// The first of two hosts, or a process that the other end has started.
 fn listen_alone(options: &Options) -> Outcome<()> {
-    let transport = Transport::open(config(options.device.as_deref())?)?;
+    let transport = open_real(options.device.as_deref())?;
     listen(options, &transport, |handle| {
         println!("{}", to_hex(&handle.to_bytes()));
         Ok(std::io::stdout().flush()?)
@@ -143,7 +170,7 @@ fn listen_alone(options: &Options) -> Outcome<()> {
 /// The second of two hosts.
 fn connect_alone(options: &Options, handle: &str) -> Outcome<()> {
     let handle = parse(handle)?;
-    let transport = Transport::open(config(options.device.as_deref())?)?;
+    let transport = open_real(options.device.as_deref())?;
     println!("# ping-pong on real devices");
     connect(options, &transport, &handle)
 }

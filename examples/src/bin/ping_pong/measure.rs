@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ibnet::{Buffer, RecvConnection, RecvTicket, SendConnection};
 
-use crate::options::Options;
+use crate::options::{Options, SMALLEST};
 
 /// What may fail here fails for many reasons.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -25,7 +25,7 @@ pub(crate) struct End<'a> {
 /// The sizes to measure, in bytes.
 fn sizes(options: &Options) -> impl Iterator<Item = usize> {
     let largest = options.max_size;
-    let all = [8, 64, 512, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
+    let all = [SMALLEST, 64, 512, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
     all.into_iter().filter(move |size| *size <= largest)
 }
 

@@ -14,7 +14,10 @@ usage: ping_pong [options]                    both ends on this host
   --peer-device NAME  device of the other end, if it is on this host (default: the same)
   --iters N           round trips for each size (default 1000); both hosts need the same
   --window N          messages under way in the bandwidth test (default 16); likewise
-  --max-size BYTES    largest message (default 4194304); likewise";
+  --max-size BYTES    largest message, at least 8 (default 4194304); likewise";
+
+/// Bytes of the smallest message that is measured.
+pub(crate) const SMALLEST: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -65,7 +68,7 @@ impl Options {
                 // 256 requests can be outstanding; one place stays free.
                 "--window" => options.window = number(&argument, &value()?, 1, 255)?,
                 "--max-size" => {
-                    options.max_size = number(&argument, &value()?, 1, i32::MAX as usize)?;
+                    options.max_size = number(&argument, &value()?, SMALLEST, i32::MAX as usize)?;
                 }
                 other => return Err(format!("unknown option {other}")),
             }
@@ -147,6 +150,7 @@ mod tests {
             ("--simulator --listen", "--simulator"),
             ("--iters 0", "--iters"),
             ("--window 256", "255"),
+            ("--max-size 7", "from 8"),
             ("--wat", "--wat"),
             ("--iters", "value"),
         ] {

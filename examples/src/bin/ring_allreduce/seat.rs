@@ -1,10 +1,12 @@
 //! Where a rank sits, seen from the launcher: in a process or in a thread.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
+
+use ibnet_examples::die_with_parent;
 
 use crate::line::{Channels, Event, Line};
 use crate::options::Options;
@@ -96,6 +98,7 @@ fn process(
     events: Sender<(usize, Event)>,
 ) -> std::io::Result<Seat> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    // A launcher that is killed takes its ranks along.
     die_with_parent(&mut command);
     let mut child = command.spawn()?;
     let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -139,25 +142,4 @@ fn listen(rank: usize, output: ChildStdout, events: Sender<(usize, Event)>) {
         // Nobody may be left to hear it.
         let _ = events.send((rank, Event::End));
     });
-}
-
-/// A launcher that is killed takes its ranks along.
-fn die_with_parent(command: &mut Command) {
-    let parent = std::process::id();
-    let prepare = move || {
-        // SAFETY: prctl and getppid take plain numbers, and may be called between fork and exec.
-        unsafe {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // The parent may have died before that.
-            if u32::try_from(libc::getppid()) != Ok(parent) {
-                return Err(std::io::Error::other("the launcher is gone"));
-            }
-        }
-        Ok(())
-    };
-    // SAFETY: `prepare` does nothing that is not allowed after fork: two system calls, and an
-    // allocation at most on the way to giving up.
-    unsafe { command.pre_exec(prepare) };
 }

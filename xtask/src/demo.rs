@@ -26,8 +26,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     },
     Flag {
         name: "--size",
-        value: Some("BYTES"),
-        help: "Bytes to reduce",
+        value: Some("SIZES"),
+        help: "Bytes to reduce: one size, FROM:TO (doubling) or a list with commas; K, M and G go",
     },
     Flag {
         name: "--iters",
@@ -135,17 +135,40 @@ fn on_soft_roce(parsed: &Parsed) -> Result<Options> {
     Ok(options)
 }
 
-/// The example's arguments that are numbers, checked.
+/// The example's arguments that are numbers. They are checked here, too, because it may be long until
+/// the example is built and a machine has booted.
 fn numbers(parsed: &Parsed) -> Result<Vec<String>> {
+    parsed.positive::<u64>("--ranks")?;
+    parsed.positive::<u64>("--iters")?;
+    if let Some(sizes) = parsed.value("--size") {
+        check_sizes(sizes)?;
+    }
     let mut arguments = Vec::new();
     for name in ["--ranks", "--size", "--iters"] {
-        if parsed.positive::<u64>(name)?.is_some()
-            && let Some(value) = parsed.value(name)
-        {
+        if let Some(value) = parsed.value(name) {
             arguments.extend([name.to_owned(), value.to_owned()]);
         }
     }
     Ok(arguments)
+}
+
+/// Whether this is one size, `FROM:TO`, or a list with commas.
+fn check_sizes(text: &str) -> Result<()> {
+    let sizes: Vec<&str> = match text.split_once(':') {
+        Some((from, to)) => vec![from, to],
+        None => text.split(',').collect(),
+    };
+    for size in sizes {
+        let digits = size.trim().trim_end_matches(['K', 'k', 'M', 'm', 'G', 'g']);
+        let has_one_unit = size.trim().len() - digits.len() <= 1;
+        if !has_one_unit || !digits.parse::<u64>().is_ok_and(|number| number > 0) {
+            fail!(
+                "`--size {text}`: a size is a number of bytes, with K, M or G for powers of 1024; \
+                 one size, FROM:TO or a list with commas"
+            );
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -175,6 +198,14 @@ mod tests {
         assert_eq!(host("", None).unwrap(), (String::new(), None));
         let (line, _) = host("--size 4096 --ranks 8", None).unwrap();
         assert_eq!(line, "--ranks 8 --size 4096");
+        for size in ["64K", "1k,2M,4", "8:1G"] {
+            let (line, _) = host(&format!("--size {size}"), None).unwrap();
+            assert_eq!(line, format!("--size {size}"));
+        }
+        for size in ["K", "4KK", "1.5M", "8:16:32", "4,,8", "0", "-4"] {
+            let failure = host(&format!("--size={size}"), None).unwrap_err();
+            assert!(failure.to_string().contains("`--size "), "{size}");
+        }
         assert!(host("--ranks 0", None).is_err());
         assert!(host("--iters many", None).is_err());
     }

@@ -18,6 +18,22 @@ use super::options::Options;
 use super::programs::Programs;
 use super::run_folder::RunFolder;
 
+/// Whether RXE devices can be made.
+pub(super) fn check_rxe() -> Result<()> {
+    if !setup::is_root()? {
+        fail!(
+            "making RXE devices on this host needs root; leave out --accel host to use the \
+             virtual machine"
+        );
+    }
+    Ok(())
+}
+
+/// Whether the devices that are named exist.
+pub(super) fn check_devices(options: &Options) -> Result<()> {
+    check_names(Path::new("/sys/class/infiniband"), options.place.devices())
+}
+
 /// Runs the job on devices that exist.
 pub(super) fn run_on_devices(
     options: &Options,
@@ -25,9 +41,10 @@ pub(super) fn run_on_devices(
     folder: &RunFolder,
     on_line: &mut dyn FnMut(&str),
 ) -> Result<u8> {
-    let devices = options.place.devices();
-    check_devices(Path::new("/sys/class/infiniband"), devices)?;
-    note(&format!("running on this host's devices {devices}"));
+    note(&format!(
+        "running on this host's devices {}",
+        options.place.devices()
+    ));
     let script = prepare(options, programs, folder.path())?;
     let mut bash = command("bash")?;
     run(bash.arg(script), options, on_line)
@@ -40,12 +57,6 @@ pub(super) fn run_on_rxe(
     folder: &RunFolder,
     on_line: &mut dyn FnMut(&str),
 ) -> Result<u8> {
-    if !setup::is_root()? {
-        fail!(
-            "making RXE devices on this host needs root; leave out --accel host to use the \
-             virtual machine"
-        );
-    }
     note(&format!(
         "running on RXE devices of this host: {}",
         options.place.devices()
@@ -85,7 +96,7 @@ fn prepare(options: &Options, programs: &Programs, folder: &Path) -> Result<Path
     Ok(script)
 }
 
-fn check_devices(sysfs: &Path, devices: &str) -> Result<()> {
+fn check_names(sysfs: &Path, devices: &str) -> Result<()> {
     for device in devices.split(',') {
         // A name may carry a port (`mlx5_0:1`).
         let name = device.trim().split(':').next().unwrap_or_default();
@@ -127,13 +138,13 @@ mod tests {
     fn devices_must_exist() {
         let sysfs = env::temp_dir().join(format!("xtask-devices-{}", std::process::id()));
         fs::create_dir_all(sysfs.join("mlx5_0")).unwrap();
-        assert!(check_devices(&sysfs, "mlx5_0").is_ok());
-        assert!(check_devices(&sysfs, "mlx5_0:1, mlx5_0:2").is_ok());
-        let failure = check_devices(&sysfs, "mlx5_0,mlx5_9")
+        assert!(check_names(&sysfs, "mlx5_0").is_ok());
+        assert!(check_names(&sysfs, "mlx5_0:1, mlx5_0:2").is_ok());
+        let failure = check_names(&sysfs, "mlx5_0,mlx5_9")
             .unwrap_err()
             .to_string();
         assert!(failure.contains("`mlx5_9`"), "{failure}");
-        assert!(check_devices(&sysfs, "mlx5_0,").is_err());
+        assert!(check_names(&sysfs, "mlx5_0,").is_err());
         fs::remove_dir_all(sysfs).unwrap();
     }
 }

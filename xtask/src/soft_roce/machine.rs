@@ -13,6 +13,20 @@ use super::programs::Programs;
 use super::qemu::Guest;
 use super::run_folder::RunFolder;
 
+/// What can be known to fail before anything is built.
+pub(super) fn check(options: &Options) -> Result<()> {
+    if ARCH != "x86_64" {
+        fail!(
+            "the virtual machine is made for x86-64 hosts, and this is {ARCH}; \
+               IBNET_TEST_DEVICES=... or `--accel host` runs on this host's own devices"
+        );
+    }
+    match &options.kernel {
+        Some(given) => kernel::from_folder(given).map(drop),
+        None => Ok(()),
+    }
+}
+
 /// Runs the job in a guest and returns its exit status.
 pub(super) fn run(
     options: &Options,
@@ -21,12 +35,6 @@ pub(super) fn run(
     folder: &RunFolder,
     on_line: &mut dyn FnMut(&str),
 ) -> Result<u8> {
-    if ARCH != "x86_64" {
-        fail!(
-            "the virtual machine is made for x86-64 hosts, and this is {ARCH}; \
-               IBNET_TEST_DEVICES=... or `--accel host` runs on this host's own devices"
-        );
-    }
     let kernel = match &options.kernel {
         Some(given) => kernel::from_folder(given)?,
         None => kernel::cached_or_fetched(folder.path())?,

@@ -17,6 +17,11 @@ pub(crate) const FLAGS: &[Flag] = &[
         help: "Run only scenarios whose name contains NAME",
     },
     Flag {
+        name: "--list",
+        value: None,
+        help: "Print the names of the scenarios (with --filter, of those) and run nothing",
+    },
+    Flag {
         name: "--exec",
         value: Some("CMD"),
         help: "Run this shell command instead of the scenarios",
@@ -65,6 +70,8 @@ pub(crate) const MACHINE_FLAGS: &[Flag] = &[
 /// Memory of the guest in MiB: transfers of 1 GiB have two buffers of that size and what they are
 /// compared with. The host provides only what is used.
 const MEMORY: u32 = 6144;
+/// The kernel and the root file system alone need nearly as much.
+const LEAST_MEMORY: u32 = 512;
 const TIMEOUT: u64 = 1800;
 const SILENCE: u64 = 180;
 
@@ -152,6 +159,10 @@ impl Options {
                 fail!("`--shell` opens the virtual machine; on the host itself you are in a shell");
             }
         }
+        let memory = parsed.positive("--memory")?.unwrap_or(MEMORY);
+        if memory < LEAST_MEMORY {
+            fail!("`--memory {memory}`: the machine needs at least {LEAST_MEMORY} MiB to boot");
+        }
         let timeout = parsed.positive::<u64>("--timeout")?;
         let silence = parsed.positive::<u64>("--silence")?;
         // Nobody is rushed in an interactive shell unless they ask for it.
@@ -170,7 +181,7 @@ impl Options {
             job,
             place,
             kernel: parsed.value("--kernel").map(PathBuf::from),
-            memory: parsed.positive("--memory")?.unwrap_or(MEMORY),
+            memory,
             limits: Limits {
                 silence: silence.map(Duration::from_secs),
                 total: timeout.map(Duration::from_secs),
@@ -183,6 +194,14 @@ impl Options {
 
 /// The job that the flags in [`FLAGS`] ask for.
 pub(super) fn job(parsed: &Parsed) -> Result<Job> {
+    for flag in ["--filter", "--exec"] {
+        if parsed
+            .value(flag)
+            .is_some_and(|value| value.trim().is_empty())
+        {
+            fail!("the value of `{flag}` is empty");
+        }
+    }
     let filter = parsed.value("--filter").map(str::to_owned);
     let command = parsed.value("--exec").map(str::to_owned);
     match (filter, command, parsed.has("--shell")) {
@@ -271,6 +290,8 @@ mod tests {
         assert_eq!(job("--shell").unwrap(), Job::Shell);
         assert!(job("--shell --exec=ls").is_err());
         assert!(job("--filter x --exec=ls").is_err());
+        assert!(job("--exec=").is_err());
+        assert!(job("--filter=").is_err());
     }
 
     #[test]
@@ -292,5 +313,13 @@ mod tests {
         for line in ["--kernel /k", "--memory 2048", "--shell"] {
             assert!(options(line, Some("mlx5_0")).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_machine_has_room_to_boot() {
+        assert_eq!(options("", None).unwrap().memory, MEMORY);
+        assert_eq!(options("--memory 512", None).unwrap().memory, 512);
+        let failure = options("--memory 511", None).unwrap_err().to_string();
+        assert!(failure.contains("512 MiB"), "{failure}");
     }
 }

@@ -2,14 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::cargo;
 use crate::failure::{Context, Result, fail};
 use crate::paths;
-use crate::process::{command, run};
+use crate::process::{capture, command, run};
 use crate::progress::{Step, note};
 
-const PACKAGES: &[&str] = &["ibnet-scenarios", "ncclnet-ffi", "ibnet-examples"];
+/// A package and its program.
+const SCENARIOS: &str = "ibnet-scenarios";
+
+const PACKAGES: &[&str] = &[SCENARIOS, "ncclnet-ffi", "ibnet-examples"];
 
 /// The name under which the plugin is loaded.
 const PLUGIN: &str = "libnccl-net-ibnet.so";
@@ -81,6 +85,32 @@ impl Programs {
     }
 }
 
+/// The names of the scenarios, or of those whose name contains `filter`, of which there must be some.
+pub(super) fn scenarios_matching(filter: Option<&str>) -> Result<Vec<String>> {
+    // All of them, as a run does, so that nothing is built twice.
+    let artifacts = cargo::build_release(PACKAGES)?;
+    let mut programs = artifacts.executables.iter();
+    let Some(program) = programs.find(|program| program.ends_with(SCENARIOS)) else {
+        fail!("the build of {SCENARIOS} has made no program of that name");
+    };
+    matching(&capture(Command::new(program).arg("--list"))?, filter)
+}
+
+fn matching(names: &str, filter: Option<&str>) -> Result<Vec<String>> {
+    let wanted = filter.unwrap_or_default();
+    let names: Vec<_> = names
+        .lines()
+        .filter(|name| name.contains(wanted))
+        .map(str::to_owned)
+        .collect();
+    if names.is_empty() {
+        fail!(
+            "no scenario's name contains `{wanted}`; `cargo xtask soft-roce-test --list` prints them"
+        );
+    }
+    Ok(names)
+}
+
 /// The path of the plugin below the folder that [`Programs::install`] was given.
 pub(super) fn plugin_in(folder: &Path) -> PathBuf {
     folder.join("lib").join(PLUGIN)
@@ -132,4 +162,21 @@ fn build_driver(folder: &Path) -> Result<Option<PathBuf>> {
     run(compile.arg("-o").arg(&driver).arg("-ldl"))?;
     step.done("compiled");
     Ok(Some(driver))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_filter_must_match_a_scenario() {
+        let names = "close/early\nclose/late\nsend/large\n";
+        assert_eq!(matching(names, None).unwrap().len(), 3);
+        let found = matching(names, Some("late")).unwrap();
+        assert_eq!(found, ["close/late"]);
+        let failure = matching(names, Some("nope")).unwrap_err().to_string();
+        assert!(failure.contains("`nope`"), "{failure}");
+    }
 }

@@ -255,7 +255,7 @@ fn nonsense_is_not_built() {
         one(port().gids([GidSlot::infiniband(0, 0)])),
         vec![DeviceSpec::roce("a").ports([PortSpec::roce().lid(1, 0)])],
         vec![DeviceSpec::roce("a").guids(0, 1)],
-        vec![DeviceSpec::roce("a").firmware("1\02")],
+        vec![DeviceSpec::roce("a").firmware("a\0b")],
         vec![DeviceSpec::roce("a").sysfs_path("")],
         vec![DeviceSpec::roce("a").sysfs_path("/b").pci("0000:3b:00.0")],
         vec![DeviceSpec::roce("a").virtual_function_of("0000:3b:00.0")],

@@ -157,8 +157,8 @@ mod tests {
         let transport = Transport::with_library(simulator.library(), Config::default()).unwrap();
         let names: Vec<_> = transport
             .devices()
-            .iter()
-            .map(|device| device.name.as_str())
+            .into_iter()
+            .map(|device| device.name)
             .collect();
         assert_eq!(names, ["sim0", "sim1"]);
     }

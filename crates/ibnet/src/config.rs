@@ -19,12 +19,21 @@ use crate::interface::{Family, InterfaceFilter};
 /// | `disabled` | `NCCL_IB_DISABLE` | 0 | 0, 1 |
 /// | `library` | `NCCL_IBVERBS_LIB` | `libibverbs.so`, `libibverbs.so.1` | a path |
 /// | `hca` | `NCCL_IB_HCA` | every device | see [`HcaFilter`] |
+/// | `pci_order` | `NCCL_IB_DEVICE_PCI_ORDER` | 1 | 0, 1 |
+/// | `merge_vfs` | `NCCL_IB_MERGE_VFS` | 1 | 0, 1 |
+/// | `merge_nics` | `NCCL_IB_MERGE_NICS` | 1 | 0, 1 |
+/// | `query_port_speed` | `NCCL_IB_QUERY_PORT_SPEED` | 1 | 0, 1 |
+/// | `data_direct` | `NCCL_IB_DATA_DIRECT` | 1 | 0, 1, 2: see [`DataDirect`] |
+/// | `relaxed_ordering` | `NCCL_IB_PCI_RELAXED_ORDERING` | 2 | 0, 1, 2: see [`RelaxedOrdering`] |
+/// | `return_async_events` | `NCCL_IB_RETURN_ASYNC_EVENTS` | 1 | 0, 1 |
 /// | `gid_index` | `NCCL_IB_GID_INDEX` | -1: chosen by kind | -1..=255 |
 /// | `timeout` | `NCCL_IB_TIMEOUT` | 20 | 0..=31 |
 /// | `retry_count` | `NCCL_IB_RETRY_CNT` | 7 | 0..=7 |
-/// | `pkey_index` | `NCCL_IB_PKEY` | 0 | 0..=65535 |
+/// | `partition` | `NCCL_IB_PKEY` | index 0 | index, 0..=65535 |
+/// | | `NCCL_IB_PKEY_VALUE` | | value, 1..=0xffff but not 0x8000; not with `NCCL_IB_PKEY` |
 /// | `service_level` | `NCCL_IB_SL` | 0 | -1 (unset), 0..=15 |
 /// | `traffic_class` | `NCCL_IB_TC` | the communicator's, else 0 | -1 (unset), 0..=255 |
+/// | `fifo_traffic_class` | `NCCL_IB_FIFO_TC` | as `traffic_class` | -1 (unset), 0..=255 |
 /// | `interfaces` | `NCCL_SOCKET_IFNAME` | see [`InterfaceFilter`] | see there |
 /// | `family` | `NCCL_SOCKET_FAMILY` | any | `AF_INET`, `AF_INET6` |
 /// | `connect_timeout` | `IBNET_CONNECT_TIMEOUT` | 60 s | 1..=86400 s |
@@ -37,6 +46,27 @@ pub struct Config {
     pub library: Option<PathBuf>,
     /// Which devices and ports to use (`NCCL_IB_HCA`).
     pub hca: HcaFilter,
+    /// Sort the devices by PCI address, so that equal machines count them alike
+    /// (`NCCL_IB_DEVICE_PCI_ORDER`). Otherwise they are in the order of libibverbs.
+    pub pci_order: bool,
+    /// Give virtual functions the PCI path of their physical one (`NCCL_IB_MERGE_VFS`), so that
+    /// NCCL knows that they share its link.
+    pub merge_vfs: bool,
+    /// Allow virtual devices of more than one device (`NCCL_IB_MERGE_NICS`).
+    pub merge_nics: bool,
+    /// Ask for a port's speed by `ibv_query_port_speed` where libibverbs has it
+    /// (`NCCL_IB_QUERY_PORT_SPEED`).
+    pub query_port_speed: bool,
+    /// What to do about mlx5's second path to the GPU (`NCCL_IB_DATA_DIRECT`).
+    pub data_direct: DataDirect,
+    /// Whether memory is registered with relaxed PCI ordering (`NCCL_IB_PCI_RELAXED_ORDERING`).
+    pub relaxed_ordering: RelaxedOrdering,
+    /// Whether fatal events of devices, queue pairs and completion queues end the connections
+    /// that they hit (`NCCL_IB_RETURN_ASYNC_EVENTS`). Otherwise they are logged only.
+    pub return_async_events: bool,
+    /// Where sysfs is: `/sys`. For tests, and for containers that have it elsewhere; no variable
+    /// sets it.
+    pub sysfs: PathBuf,
     /// Use this GID index on RoCE ports instead of choosing (`NCCL_IB_GID_INDEX`).
     pub gid_index: Option<u32>,
     /// Local ack timeout of the queue pairs: 4.096 µs · 2^`timeout`, 0 for none
@@ -45,12 +75,15 @@ pub struct Config {
     /// How often a queue pair sends again before it gives up (`NCCL_IB_RETRY_CNT`). Soft-RoCE
     /// takes 7 for "without end" and therefore gets 6.
     pub retry_count: u8,
-    /// Index, not value, of the partition key (`NCCL_IB_PKEY`).
-    pub pkey_index: u16,
+    /// Which partition the queue pairs are in (`NCCL_IB_PKEY`, `NCCL_IB_PKEY_VALUE`).
+    pub partition: Partition,
     /// Service level (`NCCL_IB_SL`).
     pub service_level: u8,
     /// Traffic class (`NCCL_IB_TC`). Wins over the one asked for per connection.
     pub traffic_class: Option<u8>,
+    /// Traffic class of the receiver's announcements (`NCCL_IB_FIFO_TC`), which travel against the
+    /// data. `None` is that of the data.
+    pub fifo_traffic_class: Option<u8>,
     /// Which network interface carries the handshake (`NCCL_SOCKET_IFNAME`).
     pub interfaces: InterfaceFilter,
     /// Which address family carries the handshake (`NCCL_SOCKET_FAMILY`).
@@ -59,18 +92,61 @@ pub struct Config {
     pub connect_timeout: Duration,
 }
 
+/// Which entry of a port's P_Key table to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partition {
+    /// The entry at this index, whatever it holds.
+    Index(u16),
+    /// The entry that holds this P_Key. The highest bit is that of full membership: a full
+    /// member's entry is taken whether it is set here or not, a limited member's only without a
+    /// better one.
+    Value(u16),
+}
+
+/// mlx5's Data Direct: a second PCI function, by which the adapter reaches GPU memory past the
+/// CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataDirect {
+    /// Not used.
+    Off,
+    /// A device that has it is listed with it alone, as `NAME_dma`.
+    Only,
+    /// A device that has it is listed twice: as `NAME`, and with it as `NAME_dma`.
+    Both,
+}
+
+/// Whether the device may write to memory in any order within a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelaxedOrdering {
+    /// Never.
+    Off,
+    /// Yes; a warning if libibverbs is too old for it (before IBVERBS_1.8).
+    Force,
+    /// If libibverbs is new enough for it.
+    Auto,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             disabled: false,
             library: None,
             hca: HcaFilter::default(),
+            pci_order: true,
+            merge_vfs: true,
+            merge_nics: true,
+            query_port_speed: true,
+            data_direct: DataDirect::Only,
+            relaxed_ordering: RelaxedOrdering::Auto,
+            return_async_events: true,
+            sysfs: PathBuf::from("/sys"),
             gid_index: None,
             timeout: 20,
             retry_count: 7,
-            pkey_index: 0,
+            partition: Partition::Index(0),
             service_level: 0,
             traffic_class: None,
+            fifo_traffic_class: None,
             interfaces: InterfaceFilter::default(),
             family: None,
             connect_timeout: Duration::from_secs(60),
@@ -109,11 +185,30 @@ impl Config {
         let reader = Reader { variable };
         let default = Self::default();
         Ok(Self {
-            disabled: reader.number("NCCL_IB_DISABLE", 0, 1)?.unwrap_or(0) == 1,
+            disabled: reader.flag("NCCL_IB_DISABLE", default.disabled)?,
             library: reader.text("NCCL_IBVERBS_LIB").map(PathBuf::from),
             hca: reader.parsed("NCCL_IB_HCA", |text| {
                 HcaFilter::parse(text).map_err(|InvalidHca(expected)| expected)
             })?,
+            pci_order: reader.flag("NCCL_IB_DEVICE_PCI_ORDER", default.pci_order)?,
+            merge_vfs: reader.flag("NCCL_IB_MERGE_VFS", default.merge_vfs)?,
+            merge_nics: reader.flag("NCCL_IB_MERGE_NICS", default.merge_nics)?,
+            query_port_speed: reader.flag("NCCL_IB_QUERY_PORT_SPEED", default.query_port_speed)?,
+            data_direct: match reader.number("NCCL_IB_DATA_DIRECT", 0, 2)? {
+                Some(0) => DataDirect::Off,
+                Some(1) => DataDirect::Only,
+                Some(_) => DataDirect::Both,
+                None => default.data_direct,
+            },
+            relaxed_ordering: match reader.number("NCCL_IB_PCI_RELAXED_ORDERING", 0, 2)? {
+                Some(0) => RelaxedOrdering::Off,
+                Some(1) => RelaxedOrdering::Force,
+                Some(_) => RelaxedOrdering::Auto,
+                None => default.relaxed_ordering,
+            },
+            return_async_events: reader
+                .flag("NCCL_IB_RETURN_ASYNC_EVENTS", default.return_async_events)?,
+            sysfs: default.sysfs,
             gid_index: reader
                 .number("NCCL_IB_GID_INDEX", -1, 255)?
                 .and_then(|index| u32::try_from(index).ok()),
@@ -123,14 +218,12 @@ impl Config {
             retry_count: reader
                 .byte("NCCL_IB_RETRY_CNT", 0, 7)?
                 .unwrap_or(default.retry_count),
-            pkey_index: reader
-                .number("NCCL_IB_PKEY", 0, 65_535)?
-                .and_then(|index| u16::try_from(index).ok())
-                .unwrap_or(default.pkey_index),
+            partition: reader.partition()?.unwrap_or(default.partition),
             service_level: reader
                 .byte("NCCL_IB_SL", -1, 15)?
                 .unwrap_or(default.service_level),
             traffic_class: reader.byte("NCCL_IB_TC", -1, 255)?,
+            fifo_traffic_class: reader.byte("NCCL_IB_FIFO_TC", -1, 255)?,
             interfaces: reader
                 .text("NCCL_SOCKET_IFNAME")
                 .map(|text| InterfaceFilter::parse(&text))
@@ -174,6 +267,43 @@ impl Reader<'_> {
             value,
             expected,
         })
+    }
+
+    /// 0 or 1.
+    fn flag(&self, variable: &'static str, default: bool) -> Result<bool, ConfigError> {
+        Ok(self
+            .number(variable, 0, 1)?
+            .map_or(default, |number| number == 1))
+    }
+
+    /// The partition by index or by value, if either is given.
+    fn partition(&self) -> Result<Option<Partition>, ConfigError> {
+        const INDEX: &str = "NCCL_IB_PKEY";
+        const VALUE: &str = "NCCL_IB_PKEY_VALUE";
+        let index = self
+            .number(INDEX, 0, 65_535)?
+            .and_then(|index| u16::try_from(index).ok());
+        let value = self.parsed(VALUE, |text| {
+            let number = match text.strip_prefix("0x") {
+                Some(digits) => u16::from_str_radix(digits, 16),
+                None => text.parse(),
+            };
+            match number {
+                // Without the membership bit, 0 is no partition (InfiniBand specification, volume
+                // 1, section 10.9.1).
+                Ok(pkey) if pkey & 0x7fff != 0 => Ok(Some(pkey)),
+                _ => Err("a P_Key from 1 to 0xffff, but not 0x8000".to_owned()),
+            }
+        })?;
+        match (index, value) {
+            (Some(_), Some(value)) => Err(ConfigError {
+                variable: VALUE,
+                value: format!("{value:#06x}"),
+                expected: format!("it or {INDEX} (an index), not both"),
+            }),
+            (Some(index), None) => Ok(Some(Partition::Index(index))),
+            (None, value) => Ok(value.map(Partition::Value)),
+        }
     }
 
     fn number(
@@ -233,6 +363,14 @@ mod tests {
             ("NCCL_IB_PKEY", "65535"),
             ("NCCL_IB_SL", "15"),
             ("NCCL_IB_TC", "106"),
+            ("NCCL_IB_FIFO_TC", "192"),
+            ("NCCL_IB_DEVICE_PCI_ORDER", "0"),
+            ("NCCL_IB_MERGE_VFS", "0"),
+            ("NCCL_IB_MERGE_NICS", "0"),
+            ("NCCL_IB_QUERY_PORT_SPEED", "0"),
+            ("NCCL_IB_DATA_DIRECT", "2"),
+            ("NCCL_IB_PCI_RELAXED_ORDERING", "1"),
+            ("NCCL_IB_RETURN_ASYNC_EVENTS", "0"),
             ("NCCL_SOCKET_FAMILY", "AF_INET6"),
             ("NCCL_IBVERBS_LIB", "/opt/libibverbs.so.1"),
             ("IBNET_CONNECT_TIMEOUT", "5"),
@@ -241,11 +379,33 @@ mod tests {
         assert!(parsed.disabled);
         assert_eq!(parsed.gid_index, Some(3));
         assert_eq!((parsed.timeout, parsed.retry_count), (22, 5));
-        assert_eq!((parsed.pkey_index, parsed.service_level), (65_535, 15));
+        assert_eq!(parsed.partition, Partition::Index(65_535));
+        assert_eq!(parsed.service_level, 15);
         assert_eq!(parsed.traffic_class, Some(106));
+        assert_eq!(parsed.fifo_traffic_class, Some(192));
+        assert!(!parsed.pci_order && !parsed.merge_vfs && !parsed.merge_nics);
+        assert!(!parsed.query_port_speed && !parsed.return_async_events);
+        assert_eq!(parsed.data_direct, DataDirect::Both);
+        assert_eq!(parsed.relaxed_ordering, RelaxedOrdering::Force);
         assert_eq!(parsed.family, Some(Family::V6));
         assert_eq!(parsed.library, Some(PathBuf::from("/opt/libibverbs.so.1")));
         assert_eq!(parsed.connect_timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_partition_is_named_by_its_index_or_by_its_value() {
+        for (value, pkey) in [
+            ("0x8001", 0x8001),
+            ("1", 1),
+            ("65535", 0xffff),
+            ("0x7fff", 0x7fff),
+        ] {
+            let parsed = config(&[("NCCL_IB_PKEY_VALUE", value)]).unwrap();
+            assert_eq!(parsed.partition, Partition::Value(pkey), "{value}");
+        }
+        let both = config(&[("NCCL_IB_PKEY", "0"), ("NCCL_IB_PKEY_VALUE", "0x8001")]);
+        let text = both.unwrap_err().to_string();
+        assert!(text.contains("not both"), "{text}");
     }
 
     #[test]
@@ -254,10 +414,12 @@ mod tests {
             ("NCCL_IB_GID_INDEX", "-1"),
             ("NCCL_IB_SL", "-1"),
             ("NCCL_IB_TC", "-1"),
+            ("NCCL_IB_FIFO_TC", "-1"),
         ])
         .unwrap();
         assert_eq!((parsed.gid_index, parsed.service_level), (None, 0));
         assert_eq!(parsed.traffic_class, None);
+        assert_eq!(parsed.fifo_traffic_class, None);
     }
 
     #[test]
@@ -269,6 +431,18 @@ mod tests {
             ("NCCL_IB_SL", "16", "-1 to 15"),
             ("NCCL_IB_TC", "256", "-1 to 255"),
             ("NCCL_IB_PKEY", "-1", "0 to 65535"),
+            ("NCCL_IB_PKEY_VALUE", "0", "not 0x8000"),
+            ("NCCL_IB_PKEY_VALUE", "0x8000", "not 0x8000"),
+            ("NCCL_IB_PKEY_VALUE", "0x10000", "not 0x8000"),
+            ("NCCL_IB_PKEY_VALUE", "default", "not 0x8000"),
+            ("NCCL_IB_FIFO_TC", "256", "-1 to 255"),
+            ("NCCL_IB_DEVICE_PCI_ORDER", "2", "0 to 1"),
+            ("NCCL_IB_MERGE_VFS", "-1", "0 to 1"),
+            ("NCCL_IB_MERGE_NICS", "on", "0 to 1"),
+            ("NCCL_IB_QUERY_PORT_SPEED", "2", "0 to 1"),
+            ("NCCL_IB_DATA_DIRECT", "3", "0 to 2"),
+            ("NCCL_IB_PCI_RELAXED_ORDERING", "-2", "0 to 2"),
+            ("NCCL_IB_RETURN_ASYNC_EVENTS", "2", "0 to 1"),
             ("NCCL_IB_GID_INDEX", "256", "-1 to 255"),
             ("NCCL_IB_DISABLE", "yes", "0 to 1"),
             ("NCCL_SOCKET_FAMILY", "inet", "AF_INET or AF_INET6"),

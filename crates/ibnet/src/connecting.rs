@@ -220,7 +220,7 @@ impl State {
                 receive: 1,
                 inline: INLINE,
             };
-            let path = Path::create(device, &cq, depths, config)?;
+            let path = Path::create(device, &cq, depths)?;
             // Checked when the plan arrived.
             let offer = &plan.party.devices[usize::from(path_plan.listener_device)];
             let options = PathOptions {

@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::handshake::frame::Decoder;
 use crate::handshake::message::{Closing, DeviceOffer, Message, printable};
-use crate::monitor::{Attention, CONTROL, ENDING, FATAL, Watch};
+use crate::monitor::{Attention, CONTROL, ENDING, Exposed, FATAL, Watch};
 use crate::path::{Path, retry_count};
 use crate::transport::Inner;
 
@@ -98,13 +98,15 @@ impl Core {
             inner,
         } = parts;
         let attention = Arc::new(Attention::default());
-        let queue_pairs = paths.iter().map(|path| path.queue_pair.number()).collect();
-        let watch = inner.monitor.watch_connection(
-            channel.stream(),
-            &attention,
-            device.token,
-            queue_pairs,
-        )?;
+        let exposed = Exposed {
+            device: device.token,
+            port: None,
+            queue_pairs: paths.iter().map(|path| path.queue_pair.number()).collect(),
+            completion_queues: vec![cq.id()],
+        };
+        let watch = inner
+            .monitor
+            .watch_connection(channel.stream(), &attention, vec![exposed])?;
         Ok(Self {
             paths,
             cq,

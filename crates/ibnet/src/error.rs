@@ -37,6 +37,13 @@ pub enum Error {
     #[error("{0}")]
     InvalidArgument(String),
 
+    /// The devices cannot become one virtual device.
+    #[error("no virtual device: {reason}")]
+    Unmergeable {
+        /// Which device is in the way, and why.
+        reason: String,
+    },
+
     /// The bytes are not a handle that a listener of ours made.
     #[error("not a connection handle: {0}")]
     BadHandle(&'static str),
@@ -204,7 +211,7 @@ impl Error {
             Self::InvalidArgument(_) | Self::BadHandle(_) | Self::StaleRequest { .. } => {
                 ErrorKind::InvalidArgument
             }
-            Self::Config(_) | Self::Disabled => ErrorKind::InvalidUsage,
+            Self::Config(_) | Self::Disabled | Self::Unmergeable { .. } => ErrorKind::InvalidUsage,
             Self::Timeout { .. } => ErrorKind::Timeout,
         }
     }

@@ -2,18 +2,26 @@
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroU8;
+use std::str::FromStr;
 
-/// A filter over device names and ports, in NCCL's grammar: `[^][=]name[:port],…`.
+/// A filter over device names and ports, in NCCL's grammar:
+/// `[^][=]name[:port[:rail[:plane]]],…`.
 ///
 /// A name matches every device that begins with it, or with `=` only the device of that very name.
-/// `^` turns the list into one of devices to leave out. An empty list is no filter, with `^` or
-/// without.
+/// A port that is left out (`name`, `name:` or `name::rail`) means every port. `^` turns the list
+/// into one of devices to leave out. An empty list is no filter, with `^` or without.
+///
+/// Rail and plane, numbers from 0 to 255, say where a port is plugged in: ports of the same rail
+/// are paired with each other, and NCCL is told of both. They come from the first item that
+/// matches.
 ///
 /// ```
 /// # use ibnet::HcaFilter;
 /// let filter = HcaFilter::parse("mlx5_0:1,mlx5_2").unwrap();
 /// assert!(filter.admits("mlx5_0", 1) && !filter.admits("mlx5_0", 2));
 /// assert!(filter.admits("mlx5_21", 1));
+/// let filter = HcaFilter::parse("mlx5_0:1:7").unwrap();
+/// assert_eq!(filter.placement("mlx5_0", 1).rail, Some(7));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HcaFilter {
@@ -22,10 +30,20 @@ pub struct HcaFilter {
     items: Vec<Item>,
 }
 
+/// Where the user says that a port is plugged in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The rail: ports of the same one reach each other best.
+    pub rail: Option<u8>,
+    /// The plane of a network that has several.
+    pub plane: Option<u8>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Item {
     name: String,
     port: Option<NonZeroU8>,
+    placement: Placement,
 }
 
 /// What was expected in place of a token that means nothing.
@@ -36,7 +54,8 @@ impl HcaFilter {
     /// Reads a filter.
     ///
     /// # Errors
-    /// A token without a name, or with a port that is no port number.
+    /// A token without a name, with a port, rail or plane that is no such number, with more parts
+    /// than there are, or with a rail or plane in a list of devices to leave out.
     pub fn parse(text: &str) -> Result<Self, InvalidHca> {
         let (exclude, text) = strip(text.trim(), '^');
         let (exact, text) = strip(text, '=');
@@ -44,7 +63,7 @@ impl HcaFilter {
             .split(',')
             .map(str::trim)
             .filter(|token| !token.is_empty())
-            .map(Item::parse)
+            .map(|token| Item::parse(token, exclude))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             exclude,
@@ -56,35 +75,48 @@ impl HcaFilter {
     /// Whether port `port` of the device `name` is wanted.
     pub fn admits(&self, name: &str, port: u8) -> bool {
         // Pitfall 18: an empty list, also of exclusions, filters nothing.
-        self.items.is_empty()
-            || self
-                .items
-                .iter()
-                .any(|item| item.matches(name, port, self.exact))
-                != self.exclude
+        self.items.is_empty() || self.find(name, port).is_some() != self.exclude
+    }
+
+    /// Rail and plane of port `port` of the device `name`.
+    pub fn placement(&self, name: &str, port: u8) -> Placement {
+        self.find(name, port)
+            .map_or_else(Placement::default, |item| item.placement)
+    }
+
+    fn find(&self, name: &str, port: u8) -> Option<&Item> {
+        self.items
+            .iter()
+            .find(|item| item.matches(name, port, self.exact))
     }
 }
 
 impl Item {
-    fn parse(token: &str) -> Result<Self, InvalidHca> {
-        let (name, port) = match token.split_once(':') {
-            Some((name, port)) => (name, Some(port)),
-            None => (token, None),
-        };
+    fn parse(token: &str, exclude: bool) -> Result<Self, InvalidHca> {
+        let mut parts = token.split(':').map(str::trim);
+        let name = parts.next().unwrap_or_default();
         if name.is_empty() {
             return Err(InvalidHca(format!("a device name in {token:?}")));
         }
-        let port = match port {
-            None | Some("") => None,
-            Some(port) => Some(port.parse().map_err(|_| {
-                InvalidHca(format!(
-                    "a port number from 1 to 255 after the colon in {token:?}"
-                ))
-            })?),
+        let port = number(parts.next(), token, "a port number from 1 to 255")?;
+        let placement = Placement {
+            rail: number(parts.next(), token, "a rail from 0 to 255")?,
+            plane: number(parts.next(), token, "a plane from 0 to 255")?,
         };
+        if parts.next().is_some() {
+            return Err(InvalidHca(format!(
+                "device:port:rail:plane at most, not {token:?}"
+            )));
+        }
+        if exclude && placement != Placement::default() {
+            return Err(InvalidHca(format!(
+                "no rail or plane for a device to leave out, not {token:?}"
+            )));
+        }
         Ok(Self {
             name: name.to_owned(),
             port,
+            placement,
         })
     }
 
@@ -96,6 +128,24 @@ impl Item {
         };
         same_name && self.port.is_none_or(|wanted| wanted.get() == port)
     }
+}
+
+/// A part of a token: none if it is missing or empty.
+fn number<T: FromStr>(
+    part: Option<&str>,
+    token: &str,
+    expected: &str,
+) -> Result<Option<T>, InvalidHca> {
+    let Some(part) = part.filter(|part| !part.is_empty()) else {
+        return Ok(None);
+    };
+    // The parser of the standard library alone would take a plus sign.
+    let digits = part.bytes().all(|c| c.is_ascii_digit());
+    digits
+        .then(|| part.parse().ok())
+        .flatten()
+        .map(Some)
+        .ok_or_else(|| InvalidHca(format!("{expected} in {token:?}")))
 }
 
 fn strip(text: &str, sign: char) -> (bool, &str) {
@@ -143,10 +193,47 @@ mod tests {
     }
 
     #[test]
+    fn rails_and_planes() {
+        for (filter, name, port, rail, plane) in [
+            ("mlx5_0:1:2:3", "mlx5_0", 1, Some(2), Some(3)),
+            ("mlx5_0:1:2", "mlx5_0", 1, Some(2), None),
+            ("mlx5_0:1::3", "mlx5_0", 1, None, Some(3)),
+            ("mlx5_0::2:3", "mlx5_0", 2, Some(2), Some(3)),
+            ("mlx5_0:1:0:0", "mlx5_0", 1, Some(0), Some(0)),
+            ("mlx5_0:1", "mlx5_0", 1, None, None),
+            ("mlx5_0:1:", "mlx5_0", 1, None, None),
+            ("mlx5_0:::", "mlx5_0", 1, None, None),
+            ("mlx5:1:9,mlx5_0:1:2", "mlx5_0", 1, Some(9), None),
+            ("=mlx5:1:9,mlx5_0:1:2", "mlx5_0", 1, Some(2), None),
+            ("mlx5_0:1:255:255", "mlx5_0", 1, Some(255), Some(255)),
+            ("mlx5_1:1:4", "mlx5_0", 1, None, None),
+            ("", "mlx5_0", 1, None, None),
+        ] {
+            let placement = HcaFilter::parse(filter).unwrap().placement(name, port);
+            assert_eq!(placement, Placement { rail, plane }, "{filter:?}");
+        }
+    }
+
+    #[test]
     fn bad_tokens_are_named() {
-        for bad in ["mlx5_0:x", "mlx5_0:0", "mlx5_0:256", ":1", "mlx5_0:1:2:3"] {
-            let InvalidHca(expected) = HcaFilter::parse(bad).unwrap_err();
-            assert!(expected.contains(bad), "{expected}");
+        for (filter, bad, says) in [
+            ("mlx5_0:x", "mlx5_0:x", "port"),
+            ("mlx5_0:0", "mlx5_0:0", "port"),
+            ("mlx5_0:256", "mlx5_0:256", "port"),
+            ("mlx5_0:+1", "mlx5_0:+1", "port"),
+            ("mlx5_1,:1", ":1", "name"),
+            ("mlx5_0:1:x", "mlx5_0:1:x", "rail"),
+            ("mlx5_0:1:-1", "mlx5_0:1:-1", "rail"),
+            ("mlx5_0:1:2:256", "mlx5_0:1:2:256", "plane"),
+            ("mlx5_0:1:2:3:4", "mlx5_0:1:2:3:4", "at most"),
+            ("^mlx5_1,mlx5_0:1:2", "mlx5_0:1:2", "leave out"),
+            ("^=mlx5_0:::3", "mlx5_0:::3", "leave out"),
+        ] {
+            let InvalidHca(expected) = HcaFilter::parse(filter).unwrap_err();
+            assert!(
+                expected.contains(&format!("{bad:?}")) && expected.contains(says),
+                "{expected}"
+            );
         }
     }
 }

@@ -71,7 +71,13 @@ mod listener;
 mod matching;
 mod memory;
 mod monitor;
+mod nic;
 mod owned;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the plan pairs first devices only")
+)]
+mod pairing;
 mod part_log;
 mod path;
 mod receiver;
@@ -80,15 +86,17 @@ mod requests;
 mod ring;
 mod sender;
 mod stripe;
+#[cfg(test)]
+mod test_folder;
 mod transport;
 mod work_id;
 
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, DataDirect, Partition, RelaxedOrdering};
 pub use connecting::Connecting;
-pub use device::DeviceInfo;
+pub use device::{DeviceInfo, NotPciAddress, PciAddress, PortReport};
 pub use error::{Error, ErrorKind};
 pub use handle::Handle;
-pub use hca::{HcaFilter, InvalidHca};
+pub use hca::{HcaFilter, InvalidHca, Placement};
 pub use interface::{Family, InterfaceFilter};
 pub use listener::Listener;
 pub use owned::{Buffer, RecvTicket, SendTicket, Unposted};

@@ -292,7 +292,7 @@ impl Client {
 
     /// Decides the plan with a client that has shown the cookie, and makes the own ends.
     fn build(&mut self, client: Party) -> Result<Plan, Error> {
-        let (device, config) = (&self.device, &self.inner.config);
+        let device = &self.device;
         let local = device.local_port()?;
         let ours = party(device.offer(&local));
         let decisions = decide(&client, &ours).map_err(|invalid| Error::Protocol {
@@ -316,7 +316,7 @@ impl Client {
         };
         let mut paths = Vec::new();
         for _ in &decisions {
-            let path = Path::create(device, &cq, depths, config)?;
+            let path = Path::create(device, &cq, depths)?;
             post_all_receives(&path)?;
             paths.push(path);
         }

@@ -16,8 +16,9 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use verbs::Context;
+use verbs::{AsyncEvent, Context, CqId, EventType};
 
+use crate::device::Changes;
 use crate::error::Error;
 
 /// Bits that tell the owner of a connection to look at something off the hot path.
@@ -30,6 +31,8 @@ pub(crate) const CONTROL: u32 = 1;
 pub(crate) const FATAL: u32 = 2;
 /// Set by the owner itself: the connection is ending, keep looking.
 pub(crate) const ENDING: u32 = 4;
+/// A port of the connection has gained or lost its link, or its address.
+pub(crate) const PORT: u32 = 8;
 
 impl Attention {
     /// The bits that are set. The cheap check of the hot path.
@@ -60,17 +63,57 @@ struct Shared {
     stop: EventFd,
     next_token: AtomicU64,
     watched: Mutex<HashMap<u64, Watched>>,
+    /// Whether fatal events are told to the connections that they hit, or logged only.
+    returns_events: bool,
 }
 
 enum Watched {
     Device {
         context: Context,
+        changes: Arc<Changes>,
     },
     Connection {
         attention: Arc<Attention>,
-        device: DeviceToken,
-        queue_pairs: Vec<u32>,
+        exposed: Vec<Exposed>,
+        /// The fatal events that have hit it.
+        fatal: Vec<Fatal>,
     },
+}
+
+/// What a connection uses of one device, and by which events can hit it.
+#[derive(Clone, Debug)]
+pub(crate) struct Exposed {
+    pub(crate) device: DeviceToken,
+    /// The port, if the connection wants [`PORT`] to be raised.
+    pub(crate) port: Option<u8>,
+    pub(crate) queue_pairs: Vec<u32>,
+    pub(crate) completion_queues: Vec<CqId>,
+}
+
+/// Something that can no longer be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fatal {
+    pub(crate) device: DeviceToken,
+    pub(crate) subject: Subject,
+}
+
+/// What of a device a fatal event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Device,
+    QueuePair(u32),
+    CompletionQueue(CqId),
+}
+
+/// What an event means to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Fatal(Subject),
+    /// What is known of the port may be out of date.
+    PortChanged(u8),
+    /// What is known of every port may be out of date.
+    DeviceChanged,
+    Nothing,
 }
 
 /// Names a watched device.
@@ -87,8 +130,9 @@ pub(crate) struct Watch {
 const STOP: u64 = 0;
 
 impl Monitor {
-    /// Starts the thread.
-    pub(crate) fn start() -> Result<Self, Error> {
+    /// Starts the thread. `returns_events` says whether fatal events end the connections that they
+    /// hit (`NCCL_IB_RETURN_ASYNC_EVENTS`).
+    pub(crate) fn start(returns_events: bool) -> Result<Self, Error> {
         let failed = |errno: Errno| Error::system("starting the events thread", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         let stop =
@@ -101,6 +145,7 @@ impl Monitor {
             stop,
             next_token: AtomicU64::new(STOP + 1),
             watched: Mutex::new(HashMap::new()),
+            returns_events,
         });
         let thread = thread::Builder::new()
             .name("ibnet-events".to_owned())
@@ -116,13 +161,21 @@ impl Monitor {
         })
     }
 
-    /// Takes charge of the events of `context`, which stays open as long as the monitor runs.
-    pub(crate) fn watch_device(&self, context: &Context) -> Result<DeviceToken, Error> {
+    /// Takes charge of the events of `context`, which stays open as long as the monitor runs. The
+    /// token stands for this opened device, whatever becomes of the lists that it is in
+    /// (pitfall 102); the changes are those of its `ports` ports.
+    pub(crate) fn watch_device(
+        &self,
+        context: &Context,
+        ports: u8,
+    ) -> Result<(DeviceToken, Arc<Changes>), Error> {
         let token = self.shared.new_token();
+        let changes = Arc::new(Changes::new(ports));
         self.shared.lock().insert(
             token,
             Watched::Device {
                 context: context.clone(),
+                changes: Arc::clone(&changes),
             },
         );
         let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
@@ -133,22 +186,21 @@ impl Monitor {
                 self.shared.lock().remove(&token);
                 Error::system("watching the events of a device", errno)
             })?;
-        Ok(DeviceToken(token))
+        Ok((DeviceToken(token), changes))
     }
 
-    /// Watches the control channel `stream` of a connection with `queue_pairs` on `device`.
+    /// Watches the control channel `stream` of a connection, and the devices that it uses.
     pub(crate) fn watch_connection(
         &self,
         stream: &Arc<TcpStream>,
         attention: &Arc<Attention>,
-        device: DeviceToken,
-        queue_pairs: Vec<u32>,
+        exposed: Vec<Exposed>,
     ) -> Result<Watch, Error> {
         let token = self.shared.new_token();
         let watched = Watched::Connection {
             attention: Arc::clone(attention),
-            device,
-            queue_pairs,
+            exposed,
+            fatal: Vec::new(),
         };
         self.shared.lock().insert(token, watched);
         let watch = Watch {
@@ -192,6 +244,25 @@ impl Watch {
             .epoll
             .modify(self.stream.as_fd(), &mut event)
             .map_err(|errno| Error::system("watching a control channel", errno))
+    }
+}
+
+impl Watch {
+    /// The fatal events that have hit the connection, each subject once.
+    #[cfg_attr(not(test), expect(dead_code, reason = "connections have one path"))]
+    pub(crate) fn fatal(&self) -> Vec<Fatal> {
+        match self.shared.lock().get(&self.token) {
+            Some(Watched::Connection { fatal, .. }) => fatal.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Changes what the connection uses, as when a path was rebuilt with another queue pair.
+    #[cfg_attr(not(test), expect(dead_code, reason = "paths are not rebuilt"))]
+    pub(crate) fn expose(&self, now: Vec<Exposed>) {
+        if let Some(Watched::Connection { exposed, .. }) = self.shared.lock().get_mut(&self.token) {
+            *exposed = now;
+        }
     }
 }
 
@@ -243,61 +314,133 @@ impl Shared {
     }
 
     fn dispatch(&self, token: u64) {
-        let context = match self.lock().get(&token) {
+        let (context, changes) = match self.lock().get(&token) {
             Some(Watched::Connection { attention, .. }) => {
                 attention.raise(CONTROL);
                 return;
             }
-            Some(Watched::Device { context }) => context.clone(),
+            Some(Watched::Device { context, changes }) => (context.clone(), Arc::clone(changes)),
             None => return,
         };
+        let token = DeviceToken(token);
         // Outside the lock: acknowledging may wake a thread that destroys a queue pair.
         loop {
             match context.next_event() {
-                Ok(Some(event)) => self.device_event(token, &context, event),
+                Ok(Some(event)) => self.device_event(token, &changes, event),
                 Ok(None) => return,
                 Err(error) => {
                     // A device that was removed reports this for ever.
                     tracing::warn!(%error, device = context.device_name(), "no more events");
                     let _ = self.epoll.delete(context.async_fd());
-                    self.raise_fatal(token, None);
+                    self.act(token, &changes, Meaning::Fatal(Subject::Device));
                     return;
                 }
             }
         }
     }
 
-    fn device_event(&self, token: u64, context: &Context, event: verbs::AsyncEvent) {
-        let device = context.device_name();
-        let (is_fatal, queue_pair) = (event.is_fatal(), event.qp_number());
-        if is_fatal {
-            tracing::warn!(device, %event, "fatal event");
-        } else {
-            tracing::info!(device, %event, "event");
+    fn device_event(&self, token: DeviceToken, changes: &Changes, event: AsyncEvent) {
+        let meaning = meaning(&event);
+        match meaning {
+            Meaning::Fatal(_) => tracing::warn!("{event}"),
+            _ if event.kind() == EventType::PORT_ERR => tracing::warn!("{event}"),
+            Meaning::PortChanged(_) | Meaning::DeviceChanged => tracing::info!("{event}"),
+            Meaning::Nothing => tracing::debug!("{event}"),
         }
         // Acknowledged before anybody is told: who is told may destroy the queue pair, which waits
         // for the acknowledgement.
         drop(event);
-        if is_fatal {
-            self.raise_fatal(token, queue_pair);
+        self.act(token, changes, meaning);
+    }
+
+    fn act(&self, device: DeviceToken, changes: &Changes, meaning: Meaning) {
+        match meaning {
+            Meaning::Fatal(subject) => {
+                if subject == Subject::Device {
+                    changes.note_all();
+                }
+                if self.returns_events {
+                    self.raise_fatal(Fatal { device, subject });
+                }
+            }
+            Meaning::PortChanged(port) => {
+                changes.note(port);
+                self.raise_port(device, Some(port));
+            }
+            Meaning::DeviceChanged => {
+                changes.note_all();
+                self.raise_port(device, None);
+            }
+            Meaning::Nothing => {}
         }
     }
 
-    /// Tells the connections of a device, or of one queue pair of it.
-    fn raise_fatal(&self, token: u64, queue_pair: Option<u32>) {
-        for watched in self.lock().values() {
+    /// Tells the connections that use what has failed. Only those that there are: a device that
+    /// recovers serves later ones (pitfall 8).
+    fn raise_fatal(&self, hit: Fatal) {
+        for watched in self.lock().values_mut() {
             if let Watched::Connection {
                 attention,
-                device,
-                queue_pairs,
+                exposed,
+                fatal,
             } = watched
-                && device.0 == token
-                && queue_pair.is_none_or(|number| queue_pairs.contains(&number))
+                && exposed.iter().any(|exposed| exposed.is_hit_by(hit))
             {
+                if !fatal.contains(&hit) {
+                    fatal.push(hit);
+                }
                 attention.raise(FATAL);
             }
         }
     }
+
+    /// Tells the connections that use a port of the device, or any if none is named.
+    fn raise_port(&self, device: DeviceToken, port: Option<u8>) {
+        for watched in self.lock().values() {
+            if let Watched::Connection {
+                attention, exposed, ..
+            } = watched
+                && exposed.iter().any(|exposed| {
+                    exposed.device == device
+                        && exposed
+                            .port
+                            .is_some_and(|own| port.is_none_or(|port| own == port))
+                })
+            {
+                attention.raise(PORT);
+            }
+        }
+    }
+}
+
+impl Exposed {
+    fn is_hit_by(&self, fatal: Fatal) -> bool {
+        self.device == fatal.device
+            && match fatal.subject {
+                Subject::Device => true,
+                Subject::QueuePair(number) => self.queue_pairs.contains(&number),
+                Subject::CompletionQueue(id) => self.completion_queues.contains(&id),
+            }
+    }
+}
+
+/// What an event means, by its kind and what it names. Its port is the event's own, never that of
+/// whoever happens to look (pitfall 5).
+fn meaning(event: &AsyncEvent) -> Meaning {
+    let kind = event.kind();
+    if kind == EventType::DEVICE_FATAL {
+        return Meaning::Fatal(Subject::Device);
+    }
+    if kind == EventType::DEVICE_SPEED_CHANGE {
+        return Meaning::DeviceChanged;
+    }
+    if kind.is_fatal() {
+        // Shared receive queues and work queues are not used here.
+        let queue_pair = event.qp_number().map(Subject::QueuePair);
+        let subject = queue_pair.or_else(|| event.cq_id().map(Subject::CompletionQueue));
+        return subject.map_or(Meaning::Nothing, Meaning::Fatal);
+    }
+    event.port().map_or(Meaning::Nothing, Meaning::PortChanged)
 }
 
 #[cfg(test)]
@@ -328,11 +471,11 @@ mod tests {
 
     #[test]
     fn data_raises_attention_once_until_rearmed() {
-        let monitor = Monitor::start().unwrap();
+        let monitor = Monitor::start(true).unwrap();
         let (ours, mut theirs) = pair();
         let attention = Arc::new(Attention::default());
         let watch = monitor
-            .watch_connection(&ours, &attention, DeviceToken(99), vec![7])
+            .watch_connection(&ours, &attention, Vec::new())
             .unwrap();
         theirs.write_all(b"x").unwrap();
         assert!(wait_for(&attention, CONTROL));
@@ -344,31 +487,96 @@ mod tests {
         assert!(wait_for(&attention, CONTROL));
     }
 
+    fn exposed(device: u64, port: Option<u8>, queue_pairs: &[u32]) -> Exposed {
+        Exposed {
+            device: DeviceToken(device),
+            port,
+            queue_pairs: queue_pairs.to_vec(),
+            completion_queues: Vec::new(),
+        }
+    }
+
+    fn fatal(device: u64, subject: Subject) -> Fatal {
+        let device = DeviceToken(device);
+        Fatal { device, subject }
+    }
+
     #[test]
-    fn fatal_events_reach_whom_they_concern() {
-        let monitor = Monitor::start().unwrap();
+    fn fatal_events_latch_on_whom_they_name() {
+        let monitor = Monitor::start(true).unwrap();
         let (ours, _theirs) = pair();
         let mine = Arc::new(Attention::default());
-        let _watch = monitor
-            .watch_connection(&ours, &mine, DeviceToken(5), vec![7])
-            .unwrap();
-        monitor.shared.raise_fatal(6, None);
-        monitor.shared.raise_fatal(5, Some(8));
+        let uses = vec![exposed(5, None, &[7]), exposed(9, None, &[8])];
+        let watch = monitor.watch_connection(&ours, &mine, uses).unwrap();
+        for other in [
+            fatal(6, Subject::Device),
+            fatal(5, Subject::QueuePair(8)),
+            fatal(9, Subject::QueuePair(7)),
+        ] {
+            monitor.shared.raise_fatal(other);
+        }
         assert_eq!(mine.bits(), 0);
-        monitor.shared.raise_fatal(5, Some(7));
-        assert_eq!(mine.bits(), FATAL);
-        mine.clear(FATAL);
-        monitor.shared.raise_fatal(5, None);
+        assert_eq!(watch.fatal(), []);
+        let hits = [fatal(5, Subject::QueuePair(7)), fatal(9, Subject::Device)];
+        for hit in [hits[0], hits[0], hits[1]] {
+            monitor.shared.raise_fatal(hit);
+            assert_eq!(mine.bits(), FATAL);
+            mine.clear(FATAL);
+        }
+        assert_eq!(watch.fatal(), hits);
+        // A rebuilt path has another queue pair.
+        watch.expose(vec![exposed(5, None, &[17])]);
+        monitor.shared.raise_fatal(hits[0]);
+        assert_eq!(mine.bits(), 0);
+        monitor.shared.raise_fatal(fatal(5, Subject::QueuePair(17)));
         assert_eq!(mine.bits(), FATAL);
     }
 
     #[test]
+    fn who_does_not_want_events_is_not_hit() {
+        let monitor = Monitor::start(false).unwrap();
+        let (ours, _theirs) = pair();
+        let mine = Arc::new(Attention::default());
+        let uses = vec![exposed(5, None, &[7])];
+        let _watch = monitor.watch_connection(&ours, &mine, uses).unwrap();
+        let changes = Changes::new(1);
+        let meaning = Meaning::Fatal(Subject::Device);
+        monitor.shared.act(DeviceToken(5), &changes, meaning);
+        assert_eq!(mine.bits(), 0);
+        // What is known of it is out of date all the same.
+        assert_eq!(changes.of(1), 1);
+    }
+
+    #[test]
+    fn port_events_are_for_their_port() {
+        // Pitfall 5: not for whichever port's thread happens to read them.
+        let monitor = Monitor::start(true).unwrap();
+        let (ours, _theirs) = pair();
+        let mine = Arc::new(Attention::default());
+        let uses = vec![exposed(5, Some(2), &[7])];
+        let _watch = monitor.watch_connection(&ours, &mine, uses).unwrap();
+        let changes = Changes::new(2);
+        let act = |meaning| monitor.shared.act(DeviceToken(5), &changes, meaning);
+        act(Meaning::PortChanged(1));
+        assert_eq!((mine.bits(), changes.of(1), changes.of(2)), (0, 1, 0));
+        act(Meaning::PortChanged(2));
+        assert_eq!((mine.bits(), changes.of(1), changes.of(2)), (PORT, 1, 1));
+        mine.clear(PORT);
+        act(Meaning::DeviceChanged);
+        assert_eq!((mine.bits(), changes.of(1), changes.of(2)), (PORT, 2, 2));
+        // Numbers that no port has are harmless.
+        act(Meaning::PortChanged(0));
+        act(Meaning::PortChanged(255));
+        assert_eq!((changes.of(0), changes.of(255)), (0, 0));
+    }
+
+    #[test]
     fn the_thread_ends_with_the_monitor_and_watches_outlive_it() {
-        let monitor = Monitor::start().unwrap();
+        let monitor = Monitor::start(true).unwrap();
         let (ours, _theirs) = pair();
         let attention = Arc::new(Attention::default());
         let watch = monitor
-            .watch_connection(&ours, &attention, DeviceToken(1), Vec::new())
+            .watch_connection(&ours, &attention, Vec::new())
             .unwrap();
         drop(monitor); // joins
         assert_eq!(watch.shared.lock().len(), 1);

@@ -45,12 +45,11 @@ impl Path {
         device: &Device,
         cq: &CompletionQueue,
         depths: Depths,
-        config: &Config,
     ) -> Result<Self, Error> {
         let queue_pair = create_queue_pair(device, cq, depths)?;
         queue_pair.to_init(&InitAttributes {
             port: device.info.port,
-            pkey_index: config.pkey_index,
+            pkey_index: device.local_port()?.pkey_index,
             access: Access::REMOTE_WRITE,
         })?;
         let granted = queue_pair.capabilities();

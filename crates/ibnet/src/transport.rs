@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::connecting::Connecting;
-use crate::device::{Device, DeviceInfo, discover};
+use crate::device::{DeviceInfo, Found, PortReport, discover};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::handshake::message::Party;
 use crate::listener::Listener;
 use crate::monitor::Monitor;
+use crate::nic::Nics;
 
 /// The devices of this process, opened and ready for connections.
 ///
@@ -18,13 +19,13 @@ use crate::monitor::Monitor;
 #[derive(Clone)]
 pub struct Transport {
     inner: Arc<Inner>,
-    infos: Arc<[DeviceInfo]>,
 }
 
 /// What connections share. The order of the fields is the order of teardown.
 pub(crate) struct Inner {
     pub(crate) monitor: Monitor,
-    pub(crate) devices: Vec<Arc<Device>>,
+    pub(crate) nics: Nics,
+    left_out: Vec<String>,
     pub(crate) config: Config,
 }
 
@@ -64,8 +65,8 @@ impl Transport {
         if let Err(error) = library.init_fork() {
             tracing::warn!(%error, "forked children may disturb registered memory");
         }
-        let monitor = Monitor::start()?;
-        let devices = discover(&library, &config, &monitor)?;
+        let monitor = Monitor::start(config.return_async_events)?;
+        let Found { devices, left_out } = discover(&library, &config, &monitor)?;
         for device in &devices {
             let info = &device.info;
             tracing::info!(
@@ -82,20 +83,54 @@ impl Transport {
             );
         }
         warn_of_memlock();
-        let infos = devices.iter().map(|device| device.info.clone()).collect();
         Ok(Self {
             inner: Arc::new(Inner {
                 monitor,
-                devices,
+                nics: Nics::new(&devices, config.merge_nics),
+                left_out,
                 config,
             }),
-            infos,
         })
     }
 
-    /// The device ports, in the order in which the other functions count them.
-    pub fn devices(&self) -> &[DeviceInfo] {
-        &self.infos
+    /// The devices, in the order in which the other functions count them: first the physical ones,
+    /// each a port of an RDMA device, then those that [`merge`](Self::merge) made. A device never
+    /// changes its place.
+    pub fn devices(&self) -> Vec<DeviceInfo> {
+        self.inner.nics.infos()
+    }
+
+    /// One line for each device or port that cannot be used or was not asked for, with the reason.
+    pub fn left_out(&self) -> &[String] {
+        &self.inner.left_out
+    }
+
+    /// What would be used now of each member of device `device`, and what is thought of every
+    /// entry of its GID table.
+    ///
+    /// # Errors
+    /// No such device, or a port that cannot be asked.
+    pub fn port_reports(&self, device: usize) -> Result<Vec<PortReport>, Error> {
+        let nic = self.inner.nics.get(device)?;
+        nic.members().iter().map(|member| member.report()).collect()
+    }
+
+    /// Makes one virtual device of several physical ones, and gives its index. A connection of
+    /// it uses all of them.
+    ///
+    /// Named twice is named once. A device made of a single one is that one, and the same set
+    /// as before, in whatever order, is the same virtual device as before: NCCL asks anew for each
+    /// communicator. The members keep the order in which they were first named; they can still be
+    /// used by themselves.
+    ///
+    /// Members should be alike: those of different speed or vendor are accepted with a warning.
+    ///
+    /// # Errors
+    /// [`Error::Unmergeable`] for no device or more than 8, an index without a device, a virtual
+    /// member, different link layers, or more than one device with `NCCL_IB_MERGE_NICS=0`. Nothing
+    /// is changed then.
+    pub fn merge(&self, devices: &[usize]) -> Result<usize, Error> {
+        self.inner.nics.merge(devices)
     }
 
     /// Waits for peers that will send to device `device`.
@@ -103,7 +138,8 @@ impl Transport {
     /// # Errors
     /// No such device, or no socket to listen on.
     pub fn listen(&self, device: usize) -> Result<Listener, Error> {
-        Listener::new(Arc::clone(&self.inner), self.inner.device(device)?)
+        let nic = self.inner.nics.get(device)?;
+        Listener::new(Arc::clone(&self.inner), Arc::clone(&nic.members()[0]))
     }
 
     /// Begins to connect device `device` to the listener that gave out `handle`.
@@ -116,23 +152,9 @@ impl Transport {
         handle: &Handle,
         options: ConnectOptions,
     ) -> Result<Connecting, Error> {
-        Connecting::new(
-            Arc::clone(&self.inner),
-            self.inner.device(device)?,
-            handle,
-            options,
-        )
-    }
-}
-
-impl Inner {
-    fn device(&self, index: usize) -> Result<Arc<Device>, Error> {
-        self.devices.get(index).cloned().ok_or_else(|| {
-            Error::InvalidArgument(format!(
-                "there is no device {index}; there are {}",
-                self.devices.len()
-            ))
-        })
+        let nic = self.inner.nics.get(device)?;
+        let device = Arc::clone(&nic.members()[0]);
+        Connecting::new(Arc::clone(&self.inner), device, handle, options)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use crate::gid::{Gid, GidEntry};
 use crate::gid_table;
 use crate::layout::VerbsContext;
 use crate::library::Library;
+use crate::mlx5;
 use crate::pd::ProtectionDomain;
 use crate::port::PortAttributes;
 
@@ -175,6 +177,18 @@ impl Context {
                 source,
             }),
         }
+    }
+
+    /// The directory in sysfs of the device's second PCI function, if it has mlx5's Data Direct.
+    /// None for every other device, and where libmlx5 is missing or older than that (MLX5_1.25).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DataDirect`] if the library could tell but failed.
+    ///
+    /// See also: mlx5dv_get_data_direct_sysfs_path(3).
+    pub fn data_direct_path(&self) -> Result<Option<PathBuf>, Error> {
+        mlx5::data_direct_path(self)
     }
 
     /// An entry of a port's P_Key table, in host byte order. An empty entry is 0.

@@ -168,6 +168,11 @@ impl CompletionQueue {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// What names the queue in [`AsyncEvent::cq_id`](crate::AsyncEvent::cq_id).
+    pub fn id(&self) -> CqId {
+        CqId::of_raw(self.as_raw())
+    }
+
     /// The C object. It is valid for as long as this queue, a clone of it, or a queue pair that
     /// uses it.
     #[inline]
@@ -182,6 +187,23 @@ impl CompletionQueue {
             operation,
             missing,
         }
+    }
+}
+
+/// Names a completion queue among those that exist at the same time. Unlike a clone of the queue
+/// it does not keep it alive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CqId(usize);
+
+impl CqId {
+    pub(crate) fn of_raw(raw: *mut ibv_cq) -> Self {
+        Self(raw.addr())
+    }
+}
+
+impl fmt::Debug for CqId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CqId({:#x})", self.0)
     }
 }
 

@@ -65,6 +65,15 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// `mlx5dv_get_data_direct_sysfs_path` failed.
+    #[error("{device}: asking for its Data Direct function failed: {source}")]
+    DataDirect {
+        /// The device.
+        device: String,
+        /// What the system answered.
+        source: io::Error,
+    },
+
     /// `ibv_dereg_mr` failed. The region is leaked.
     #[error(
         "{device}: deregistering {length} bytes at {address:#x} failed: {source}{}",

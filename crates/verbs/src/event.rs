@@ -15,7 +15,7 @@ use ibverbs_sys::{
 use crate::c_enum::open_constants;
 use crate::context::Context;
 use crate::conv;
-use crate::cq::CompletionQueue;
+use crate::cq::{CompletionQueue, CqId};
 use crate::error::Error;
 use crate::qp::QueuePair;
 
@@ -185,6 +185,11 @@ impl AsyncEvent {
     /// Whether it is about that completion queue.
     pub fn is_cq(&self, cq: &CompletionQueue) -> bool {
         self.cq() == Some(cq.as_raw())
+    }
+
+    /// The completion queue that it is about, if it is about one.
+    pub fn cq_id(&self) -> Option<CqId> {
+        self.cq().map(CqId::of_raw)
     }
 
     /// Whether the device, queue pair or queue that it is about can no longer be used.

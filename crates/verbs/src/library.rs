@@ -11,6 +11,7 @@ use crate::device::{self, Device};
 use crate::error::Error;
 use crate::functions::Functions;
 use crate::loader::{self, DEFAULT_FILES, LoadError};
+use crate::mlx5::Mlx5Functions;
 
 /// The verbs functions, loaded from libibverbs or provided by the process itself.
 ///
@@ -23,6 +24,8 @@ struct Inner {
     functions: Functions,
     /// The file that the functions come from, none if the process provides them.
     file: Option<String>,
+    /// What the provider of mlx5 devices has beyond that, once it was asked for.
+    mlx5: OnceLock<Option<Mlx5Functions>>,
 }
 
 impl Library {
@@ -61,6 +64,7 @@ impl Library {
         Ok(Self(Arc::new(Inner {
             functions,
             file: Some(file),
+            mlx5: OnceLock::new(),
         })))
     }
 
@@ -76,7 +80,30 @@ impl Library {
         Self(Arc::new(Inner {
             functions,
             file: None,
+            // What is on the machine has nothing to do with it.
+            mlx5: OnceLock::from(None),
         }))
+    }
+
+    /// A library of the same functions, with `mlx5` for its devices of that provider. Without this,
+    /// a library whose functions the process provides has none.
+    ///
+    /// # Safety
+    ///
+    /// The functions behave as those of libmlx5 that [`Mlx5Functions`] names, for the devices of
+    /// this library.
+    pub unsafe fn with_mlx5(self, mlx5: Mlx5Functions) -> Self {
+        Self(Arc::new(Inner {
+            functions: self.0.functions,
+            file: self.0.file.clone(),
+            mlx5: OnceLock::from(Some(mlx5)),
+        }))
+    }
+
+    /// The functions of libmlx5, which is opened at the first call. None if the machine has none,
+    /// or one that is too old.
+    pub(crate) fn mlx5(&self) -> Option<&Mlx5Functions> {
+        self.0.mlx5.get_or_init(loader::load_mlx5).as_ref()
     }
 
     /// The table itself, for a table that wraps it.

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use crate::functions::Functions;
+use crate::mlx5::{self, Mlx5Functions};
 
 /// The files that are tried when none is named, in this order.
 pub(crate) const DEFAULT_FILES: [&str; 2] = ["libibverbs.so", "libibverbs.so.1"];
@@ -64,6 +65,24 @@ pub(crate) fn load(files: &[&Path]) -> Result<(Functions, String), LoadError> {
     Err(LoadError::NotFound { tried })
 }
 
+/// The functions of the provider's library libmlx5, if the machine has one that is new enough.
+///
+/// The library stays open for the life of the process, as libibverbs itself keeps it.
+pub(crate) fn load_mlx5() -> Option<Mlx5Functions> {
+    for file in mlx5::FILES {
+        let Ok(object) = SharedObject::open(Path::new(file)) else {
+            continue;
+        };
+        if let Some(functions) = object.mlx5_functions() {
+            object.keep_open();
+            tracing::debug!(file, "loaded libmlx5");
+            return Some(functions);
+        }
+        tracing::debug!(file, "it is too old for Data Direct (MLX5_1.25)");
+    }
+    None
+}
+
 /// A symbol version. The text is null-terminated for `dlvsym`.
 #[derive(Clone, Copy)]
 struct Version(&'static CStr);
@@ -78,6 +97,8 @@ const V1_11: Version = Version(c"IBVERBS_1.11");
 const V1_12: Version = Version(c"IBVERBS_1.12");
 const V1_13: Version = Version(c"IBVERBS_1.13");
 const V1_16: Version = Version(c"IBVERBS_1.16");
+const MLX5_1_8: Version = Version(c"MLX5_1.8");
+const MLX5_1_25: Version = Version(c"MLX5_1.25");
 
 /// An open shared library, closed on drop unless it is to be kept.
 struct SharedObject(NonNull<c_void>);
@@ -156,6 +177,20 @@ impl SharedObject {
             fork_init: required!(c"ibv_fork_init", V1_1),
             is_fork_initialized: optional!(c"ibv_is_fork_initialized", V1_13),
         })
+    }
+
+    /// Looks the functions of libmlx5 up: all of them, or none.
+    fn mlx5_functions(&self) -> Option<Mlx5Functions> {
+        // SAFETY: the types of the fields are those of the functions of this name and version in
+        // mlx5dv.h, whose ABI is fixed by the version.
+        unsafe {
+            Some(Mlx5Functions {
+                is_supported: self.optional(c"mlx5dv_is_supported", MLX5_1_8)?,
+                get_data_direct_sysfs_path: self
+                    .optional(c"mlx5dv_get_data_direct_sysfs_path", MLX5_1_25)?,
+                reg_dmabuf_mr: self.optional(c"mlx5dv_reg_dmabuf_mr", MLX5_1_25)?,
+            })
+        }
     }
 
     /// # Safety

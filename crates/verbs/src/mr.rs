@@ -9,6 +9,7 @@ use ibverbs_sys::ibv_mr;
 use crate::access::Access;
 use crate::conv;
 use crate::error::Error;
+use crate::mlx5;
 use crate::pd::ProtectionDomain;
 
 /// A registered range of memory (`struct ibv_mr`). Deregistered on drop.
@@ -85,44 +86,56 @@ impl MemoryRegion {
         fd: i32,
         access: Access,
     ) -> Result<Self, Error> {
-        let operation = "registering a DMA-BUF";
-        let Some(reg_dmabuf_mr) = pd.context().functions().reg_dmabuf_mr else {
-            return Err(Error::Unsupported {
-                device: pd.context().name(),
-                operation,
-                missing: "ibv_reg_dmabuf_mr",
-            });
-        };
-        check_range(&pd, operation, iova, length)?;
-        check_range(&pd, operation, offset, length)?;
-        let page = page_size();
-        if offset % page != iova % page {
-            let problem = format!(
-                "offset {offset:#x} and address {iova:#x} differ within a page of {page} bytes"
-            );
-            return Err(invalid(&pd, operation, problem));
-        }
-        // SAFETY: the domain is alive; about the memory see the caller.
-        let raw = conv::pointer(|| unsafe {
-            reg_dmabuf_mr(
-                pd.as_raw(),
-                offset,
-                length,
-                iova,
-                fd,
-                access.bits().cast_signed(),
-            )
-        })
-        .map_err(|source| Error::RegisterDmabuf {
-            device: pd.context().name(),
-            fd,
-            offset,
-            length,
-            iova,
-            access,
-            source,
-        })?;
+        check_dmabuf(&pd, offset, length, iova)?;
+        // SAFETY: about the memory see the caller.
+        let raw = unsafe { dmabuf_call(&pd, offset, length, iova, fd, access) }?;
         Ok(Self::new(raw, iova, length, pd))
+    }
+
+    /// # Safety
+    ///
+    /// As for [`ProtectionDomain::register_dmabuf`].
+    pub(crate) unsafe fn register_data_direct(
+        pd: ProtectionDomain,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        fd: i32,
+        access: Access,
+    ) -> Result<Self, Error> {
+        check_dmabuf(&pd, offset, length, iova)?;
+        // SAFETY: about the memory see the caller.
+        let raw = unsafe { data_direct_call(&pd, offset, length, iova, fd, access) }?;
+        Ok(Self::new(raw, iova, length, pd))
+    }
+
+    pub(crate) fn probe_dmabuf(pd: &ProtectionDomain) -> Result<(), Error> {
+        // SAFETY: there is no such descriptor, hence no memory.
+        let answer = unsafe { dmabuf_call(pd, 0, 0, 0, NO_DMABUF, Access::empty()) };
+        Self::judge_probe(pd, answer)
+    }
+
+    pub(crate) fn probe_data_direct(pd: &ProtectionDomain) -> Result<(), Error> {
+        // SAFETY: there is no such descriptor, hence no memory.
+        let answer = unsafe { data_direct_call(pd, 0, 0, 0, NO_DMABUF, Access::empty()) };
+        Self::judge_probe(pd, answer)
+    }
+
+    /// Who can register DMA-BUFs looks at the descriptor and finds it bad (`EBADF`). Who cannot says
+    /// so before that, by one errno or another.
+    fn judge_probe(
+        pd: &ProtectionDomain,
+        answer: Result<NonNull<ibv_mr>, Error>,
+    ) -> Result<(), Error> {
+        match answer {
+            Err(error) if error.errno() == Some(libc::EBADF) => Ok(()),
+            Err(error) => Err(error),
+            Ok(raw) => {
+                // Against all expectation something was registered: give it back.
+                drop(Self::new(raw, 0, 0, pd.clone()));
+                Ok(())
+            }
+        }
     }
 
     fn new(raw: NonNull<ibv_mr>, address: u64, length: usize, pd: ProtectionDomain) -> Self {
@@ -215,6 +228,102 @@ impl Drop for MemoryRegion {
             tracing::warn!(device, address, length, %error, "ibv_dereg_mr failed; leaked");
         }
     }
+}
+
+/// A descriptor that is none.
+const NO_DMABUF: i32 = -1;
+
+/// Registers a DMA-BUF.
+///
+/// # Safety
+///
+/// As for [`ProtectionDomain::register_dmabuf`], unless `fd` is no descriptor.
+unsafe fn dmabuf_call(
+    pd: &ProtectionDomain,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: i32,
+    access: Access,
+) -> Result<NonNull<ibv_mr>, Error> {
+    let Some(reg_dmabuf_mr) = pd.context().functions().reg_dmabuf_mr else {
+        return Err(unsupported(pd, "ibv_reg_dmabuf_mr"));
+    };
+    // SAFETY: the domain is alive; about the memory see the caller.
+    conv::pointer(|| unsafe {
+        reg_dmabuf_mr(
+            pd.as_raw(),
+            offset,
+            length,
+            iova,
+            fd,
+            access.bits().cast_signed(),
+        )
+    })
+    .map_err(|source| dmabuf_error(pd, offset, length, iova, fd, access, source))
+}
+
+/// The same by mlx5's Data Direct function.
+///
+/// # Safety
+///
+/// As for [`dmabuf_call`].
+unsafe fn data_direct_call(
+    pd: &ProtectionDomain,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: i32,
+    access: Access,
+) -> Result<NonNull<ibv_mr>, Error> {
+    // SAFETY: about the memory see the caller.
+    let answer = unsafe { mlx5::register_dmabuf(pd, offset, length, iova, fd, access) };
+    answer
+        .ok_or_else(|| unsupported(pd, "mlx5dv_reg_dmabuf_mr"))?
+        .map_err(|source| dmabuf_error(pd, offset, length, iova, fd, access, source))
+}
+
+fn dmabuf_error(
+    pd: &ProtectionDomain,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: i32,
+    access: Access,
+    source: io::Error,
+) -> Error {
+    Error::RegisterDmabuf {
+        device: pd.context().name(),
+        fd,
+        offset,
+        length,
+        iova,
+        access,
+        source,
+    }
+}
+
+fn unsupported(pd: &ProtectionDomain, missing: &'static str) -> Error {
+    Error::Unsupported {
+        device: pd.context().name(),
+        operation: REGISTERING_DMABUF,
+        missing,
+    }
+}
+
+const REGISTERING_DMABUF: &str = "registering a DMA-BUF";
+
+/// Checks a part of a DMA-BUF and the address that it is to have.
+fn check_dmabuf(pd: &ProtectionDomain, offset: u64, length: usize, iova: u64) -> Result<(), Error> {
+    check_range(pd, REGISTERING_DMABUF, iova, length)?;
+    check_range(pd, REGISTERING_DMABUF, offset, length)?;
+    let page = page_size();
+    if offset % page == iova % page {
+        return Ok(());
+    }
+    let problem =
+        format!("offset {offset:#x} and address {iova:#x} differ within a page of {page} bytes");
+    Err(invalid(pd, REGISTERING_DMABUF, problem))
 }
 
 /// Checks that a range has a first and a last byte.

@@ -107,6 +107,53 @@ impl ProtectionDomain {
         unsafe { MemoryRegion::register_dmabuf(self.clone(), offset, length, iova, fd, access) }
     }
 
+    /// The same by mlx5's Data Direct function, by which the adapter reaches memory of a GPU
+    /// without passing through the CPU. For devices that have one: see
+    /// [`Context::data_direct_path`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`register_dmabuf`](Self::register_dmabuf); [`Error::Unsupported`] if the device is
+    /// none of mlx5's or its library is too old (before MLX5_1.25).
+    ///
+    /// # Safety
+    ///
+    /// As for [`register_dmabuf`](Self::register_dmabuf).
+    ///
+    /// See also: mlx5dv_reg_dmabuf_mr(3).
+    pub unsafe fn register_dmabuf_data_direct(
+        &self,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        fd: impl AsRawFd,
+        access: Access,
+    ) -> Result<MemoryRegion, Error> {
+        let (pd, fd) = (self.clone(), fd.as_raw_fd());
+        // SAFETY: passed on to the caller.
+        unsafe { MemoryRegion::register_data_direct(pd, offset, length, iova, fd, access) }
+    }
+
+    /// Asks whether DMA-BUFs can be registered at all: by registering none, and looking at how that
+    /// is refused.
+    ///
+    /// # Errors
+    ///
+    /// They cannot: [`Error::Unsupported`] if the library has no such function, and else
+    /// [`Error::RegisterDmabuf`] with what the system answered.
+    pub fn probe_dmabuf(&self) -> Result<(), Error> {
+        MemoryRegion::probe_dmabuf(self)
+    }
+
+    /// The same for mlx5's Data Direct function.
+    ///
+    /// # Errors
+    ///
+    /// As for [`probe_dmabuf`](Self::probe_dmabuf).
+    pub fn probe_dmabuf_data_direct(&self) -> Result<(), Error> {
+        MemoryRegion::probe_data_direct(self)
+    }
+
     /// Makes a reliable-connection queue pair, in the state RESET.
     ///
     /// # Errors

@@ -50,7 +50,7 @@ pub(crate) struct Party {
 }
 
 /// One device port of one end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DeviceOffer {
     pub(crate) name: String,
     pub(crate) port: u8,
@@ -58,6 +58,13 @@ pub(crate) struct DeviceOffer {
     pub(crate) lid: u16,
     pub(crate) gid: [u8; 16],
     pub(crate) gid_index: u8,
+    /// Length in bits of the network's prefix in the IP address that the GID holds, if known:
+    /// at most 32 for IPv4, at most 128 for IPv6. Only on Ethernet.
+    pub(crate) prefix_length: Option<u8>,
+    /// 1 or 2, if known. Only on Ethernet.
+    pub(crate) roce_version: Option<u8>,
+    /// The rail that the user put the device on, if at all.
+    pub(crate) rail: Option<u8>,
     /// Bytes: 256 to 4096.
     pub(crate) mtu: u32,
     /// Bytes.
@@ -65,7 +72,7 @@ pub(crate) struct DeviceOffer {
 }
 
 /// The link layer, as far as the protocol goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Link {
     InfiniBand,
     Ethernet,
@@ -206,8 +213,26 @@ impl DeviceOffer {
             "a maximum message size too small",
         )?;
         match self.link {
-            Link::Ethernet => ensure(!self.gid().is_zero(), "an Ethernet port without a GID"),
-            Link::InfiniBand => ensure(self.lid != 0 || !self.gid().is_zero(), "no LID, no GID"),
+            Link::Ethernet => {
+                ensure(!self.gid().is_zero(), "an Ethernet port without a GID")?;
+                let is_ipv4 = self.gid().to_ipv6().to_ipv4_mapped().is_some();
+                let longest = if is_ipv4 { 32 } else { 128 };
+                ensure(
+                    self.prefix_length.is_none_or(|length| length <= longest),
+                    "a prefix longer than its address",
+                )?;
+                ensure(
+                    matches!(self.roce_version, None | Some(1 | 2)),
+                    "a RoCE version that does not exist",
+                )
+            }
+            Link::InfiniBand => {
+                ensure(
+                    self.prefix_length.is_none() && self.roce_version.is_none(),
+                    "an InfiniBand port with an Ethernet's address",
+                )?;
+                ensure(self.lid != 0 || !self.gid().is_zero(), "no LID, no GID")
+            }
         }
     }
 

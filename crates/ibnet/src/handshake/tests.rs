@@ -21,9 +21,16 @@ fn offer(name: &str) -> DeviceOffer {
         lid: 0,
         gid: [7; 16],
         gid_index: 1,
+        prefix_length: Some(64),
+        roce_version: Some(2),
+        rail: None,
         mtu: 4096,
         max_message: 1 << 23,
     }
+}
+
+fn gid(address: &str) -> [u8; 16] {
+    address.parse::<std::net::Ipv6Addr>().unwrap().octets()
 }
 
 fn party(name: &str) -> Party {
@@ -169,6 +176,19 @@ fn every_field_out_of_range_is_refused() {
             plan.party.devices[0].max_message = 1
         }),
         ("no GID", |plan| plan.party.devices[0].gid = [0; 16]),
+        ("long IPv6 prefix", |plan| {
+            plan.party.devices[0].prefix_length = Some(129)
+        }),
+        ("long IPv4 prefix", |plan| {
+            plan.party.devices[0].gid = gid("::ffff:10.0.0.1");
+            plan.party.devices[0].prefix_length = Some(33);
+        }),
+        ("RoCE v3", |plan| {
+            plan.party.devices[0].roce_version = Some(3)
+        }),
+        ("InfiniBand with a RoCE version", |plan| {
+            plan.party.devices[0].link = Link::InfiniBand
+        }),
         ("no path", |plan| plan.paths.clear()),
         ("129 paths", |plan| {
             plan.paths = vec![plan.paths[0].clone(); 129]

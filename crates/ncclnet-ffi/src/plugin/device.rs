@@ -149,9 +149,10 @@ fn merge(members: &[c_int], limit: usize, devices: usize) -> Result<c_int, Fault
 }
 
 /// The devices that NCCL may see: it has room for so many, and does not check.
-pub(super) fn visible(transport: &Transport) -> &[DeviceInfo] {
-    let devices = transport.devices();
-    &devices[..devices.len().min(MAX_NET_DEVICES)]
+pub(super) fn visible(transport: &Transport) -> Vec<DeviceInfo> {
+    let mut devices = transport.devices();
+    devices.truncate(MAX_NET_DEVICES);
+    devices
 }
 
 /// A device index from C, checked against the number of devices.

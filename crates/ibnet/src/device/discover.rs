@@ -1,0 +1,371 @@
+//! Finding the devices: which ports can be used, in which order, and why not the others.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mrcache::Cache;
+use verbs::{Context, DeviceAttributes, LinkLayer, PortAttributes, PortState, ProtectionDomain};
+
+use super::card::Function;
+use super::info::DeviceInfo;
+use super::port::{self, PortCache};
+use super::{Device, gpu_direct, max_message, opening, speed};
+use crate::config::{Config, DataDirect, RelaxedOrdering};
+use crate::error::Error;
+use crate::memory::page_size;
+use crate::monitor::Monitor;
+use crate::stripe;
+
+/// Where the device nodes are.
+const NODE_FOLDER: &str = "/dev/infiniband";
+
+/// What there is.
+pub(crate) struct Found {
+    /// At least one. Their order never changes afterwards.
+    pub(crate) devices: Vec<Arc<Device>>,
+    /// One line for each device or port that is not among them, with the reason.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// An opened device, and those of its ports that can be used.
+struct Opened {
+    name: String,
+    context: Context,
+    attributes: DeviceAttributes,
+    function: Option<Function>,
+    ports: Vec<(u8, PortAttributes)>,
+}
+
+/// A device of which all is known but what depends on the others.
+struct Draft {
+    info: DeviceInfo,
+    opened: usize,
+    data_direct: bool,
+}
+
+/// Opens every device of `library` and lists the ports that can be used.
+///
+/// # Errors
+/// [`Error::NoDevices`] with the reason for each device or port that was left out; it is no
+/// success to have none (pitfall 19).
+pub(crate) fn discover(
+    library: &verbs::Library,
+    config: &Config,
+    monitor: &Monitor,
+) -> Result<Found, Error> {
+    let list = library.devices().map_err(|error| Error::NoDevices {
+        reason: error.to_string(),
+    })?;
+    let mut left_out = Vec::new();
+    if library.file().is_some() {
+        let names: Vec<&str> = list.iter().map(verbs::Device::name).collect();
+        left_out = opening::unlisted(&names, &config.sysfs, Path::new(NODE_FOLDER));
+        for line in &left_out {
+            tracing::warn!("left out: {line}");
+        }
+    }
+    // Opened only if it can be used: what is dropped here is closed again (pitfall 4).
+    let mut opened: Vec<Opened> = list
+        .iter()
+        .filter_map(|device| open(device, config, &mut left_out))
+        .collect();
+    if config.pci_order {
+        // Stable, so that what has no address keeps the kernel's order, at the end.
+        opened.sort_by_key(|device| {
+            let address = device.function.as_ref().map(|function| function.address);
+            (address.is_none(), address)
+        });
+    }
+    if opened.is_empty() {
+        return Err(Error::NoDevices {
+            reason: if left_out.is_empty() {
+                "libibverbs sees none; is the driver loaded, and is /dev/infiniband there (in \
+                 containers it must be passed in)? A limit of open files that is too low looks \
+                 the same"
+                    .to_owned()
+            } else {
+                left_out.join("; ")
+            },
+        });
+    }
+    let devices = build(&opened, library, config, monitor)?;
+    Ok(Found { devices, left_out })
+}
+
+/// Opens one device. None if no port of it can be used; why is noted.
+fn open(device: &verbs::Device, config: &Config, left_out: &mut Vec<String>) -> Option<Opened> {
+    let name = device.name();
+    let mut leave_out = |is_fault: bool, reason: String| {
+        if is_fault {
+            tracing::warn!("left out: {reason}");
+        } else {
+            tracing::info!("left out: {reason}");
+        }
+        left_out.push(reason);
+    };
+    if device.transport() != verbs::Transport::InfiniBand {
+        // iWARP and the others have no RDMA write with immediate, which carries every message.
+        let transport = device.transport();
+        leave_out(
+            false,
+            format!("{name}: it speaks {transport}, not InfiniBand or RoCE"),
+        );
+        return None;
+    }
+    let explain = |doing: &str, error: &verbs::Error| {
+        opening::explain(name, doing, error, &config.sysfs, Path::new(NODE_FOLDER))
+    };
+    let context = match device.open() {
+        Ok(context) => context,
+        Err(error) => {
+            leave_out(true, explain("opening it", &error));
+            return None;
+        }
+    };
+    let attributes = match context.attributes() {
+        Ok(attributes) => attributes,
+        Err(error) => {
+            leave_out(true, explain("asking for its attributes", &error));
+            return None;
+        }
+    };
+    let mut ports = Vec::new();
+    for port in 1..=attributes.phys_port_count {
+        match usable(&context, port, config) {
+            Ok(state) => ports.push((port, state)),
+            Err(reason) => leave_out(false, format!("{name}:{port}: {reason}")),
+        }
+    }
+    if ports.is_empty() {
+        return None;
+    }
+    Some(Opened {
+        name: name.to_owned(),
+        function: Function::of_device(device.sysfs_path()),
+        context,
+        attributes,
+        ports,
+    })
+}
+
+/// The state of a port that can be used, or why it cannot.
+fn usable(context: &Context, port: u8, config: &Config) -> Result<PortAttributes, String> {
+    if !config.hca.admits(context.device_name(), port) {
+        return Err("not asked for by NCCL_IB_HCA".to_owned());
+    }
+    let state = port::attributes(context, port).map_err(|error| error.to_string())?;
+    if state.state != PortState::ACTIVE {
+        return Err(format!("its state is {}", state.state));
+    }
+    if !matches!(
+        state.link_layer,
+        LinkLayer::InfiniBand | LinkLayer::Ethernet
+    ) {
+        return Err(format!("its link layer is {}", state.link_layer));
+    }
+    if stripe::largest_write(state.max_message_size) == 0 {
+        return Err(format!(
+            "it allows messages of {} bytes only",
+            state.max_message_size
+        ));
+    }
+    Ok(state)
+}
+
+/// Makes the devices of all usable ports.
+fn build(
+    opened: &[Opened],
+    library: &verbs::Library,
+    config: &Config,
+    monitor: &Monitor,
+) -> Result<Vec<Arc<Device>>, Error> {
+    let peer_memory = gpu_direct::peer_memory_client(&config.sysfs);
+    if let Some(client) = &peer_memory {
+        tracing::info!("GPU memory can be registered: {client}");
+    }
+    let relaxed_ordering = relaxed_ordering(library, config.relaxed_ordering);
+
+    let mut drafts = Vec::new();
+    let mut shared = Vec::new();
+    for (index, device) in opened.iter().enumerate() {
+        let pd = device.context.allocate_pd()?;
+        let dmabuf = gpu_direct::can_register_dmabuf(&pd);
+        let data_direct = data_direct(device, &pd, config);
+        for (port, state) in &device.ports {
+            let info = DeviceInfo {
+                peer_memory: peer_memory.is_some(),
+                dmabuf,
+                relaxed_ordering,
+                ..describe(device, *port, state, config)
+            };
+            let twin = data_direct.as_ref().map(|function| Draft {
+                info: DeviceInfo {
+                    name: format!("{}_dma", info.name),
+                    pci_path: Some(function.card(config.merge_vfs)),
+                    pci_function: Some(function.address),
+                    physical_function: function.physical_address(),
+                    // What the GPU sees by one path says nothing of what came by the other.
+                    force_flush: true,
+                    ..info.clone()
+                },
+                opened: index,
+                data_direct: true,
+            });
+            if twin.is_none() || config.data_direct == DataDirect::Both {
+                drafts.push(Draft {
+                    info,
+                    opened: index,
+                    data_direct: false,
+                });
+            }
+            drafts.extend(twin);
+        }
+        let (token, changes) =
+            monitor.watch_device(&device.context, device.attributes.phys_port_count)?;
+        shared.push((pd, token, changes, Cache::with_page_size(page_size())));
+    }
+    number(&mut drafts);
+    Ok(drafts
+        .into_iter()
+        .map(|draft| {
+            let device = &opened[draft.opened];
+            let (pd, token, changes, registrations) = &shared[draft.opened];
+            Arc::new(Device {
+                port: PortCache::new(&device.context, draft.info.port, changes, config),
+                info: draft.info,
+                pd: pd.clone(),
+                attributes: device.attributes.clone(),
+                token: *token,
+                registrations: registrations.clone(),
+                data_direct: draft.data_direct,
+            })
+        })
+        .collect())
+}
+
+/// What is known of a port by itself.
+fn describe(device: &Opened, port: u8, state: &PortAttributes, config: &Config) -> DeviceInfo {
+    let Opened {
+        name,
+        context,
+        attributes,
+        function,
+        ..
+    } = device;
+    let speed = port_speed(context, port, state, config);
+    if speed.is_none() {
+        tracing::info!(
+            "{name}:{port}: the driver reports no known speed (width {}, speed {})",
+            state.active_width,
+            state.active_speed
+        );
+    }
+    let placement = config.hca.placement(name, port);
+    DeviceInfo {
+        name: name.clone(),
+        port,
+        members: Vec::new(),
+        link_layer: state.link_layer,
+        speed_mbps: speed.unwrap_or(0),
+        pci_path: function
+            .as_ref()
+            .map(|function| function.card(config.merge_vfs)),
+        pci_function: function.as_ref().map(|function| function.address),
+        physical_function: function.as_ref().and_then(Function::physical_address),
+        port_ordinal: 0,
+        guid: attributes.sys_image_guid,
+        rail: placement.rail,
+        plane: placement.plane,
+        peer_memory: false,
+        dmabuf: false,
+        force_flush: false,
+        relaxed_ordering: false,
+        max_connections: attributes.max_qp,
+        max_message: max_message(state.max_message_size, attributes.max_qp_wr),
+        mtu: state.active_mtu.bytes().unwrap_or(0),
+        firmware: attributes.firmware.clone(),
+    }
+}
+
+fn port_speed(context: &Context, port: u8, state: &PortAttributes, config: &Config) -> Option<u32> {
+    let effective = if config.query_port_speed {
+        context.port_speed(port).unwrap_or_else(|error| {
+            tracing::debug!(%error, "the speed comes from the port's lanes instead");
+            None
+        })
+    } else {
+        None
+    };
+    let interface = match state.link_layer {
+        LinkLayer::Ethernet => {
+            speed::of_interface(context.device().sysfs_path(), port, &config.sysfs)
+        }
+        _ => None,
+    };
+    speed::decide(effective, state.speed(), interface)
+}
+
+/// The function of mlx5's second path to the GPU, if the device has it and it is wanted.
+fn data_direct(device: &Opened, pd: &ProtectionDomain, config: &Config) -> Option<Function> {
+    if config.data_direct == DataDirect::Off {
+        return None;
+    }
+    let path = match device.context.data_direct_path() {
+        Ok(path) => path?,
+        Err(error) => {
+            tracing::warn!(%error, "Data Direct is not used");
+            return None;
+        }
+    };
+    if let Err(error) = pd.probe_dmabuf_data_direct() {
+        tracing::info!(%error, "Data Direct is not used");
+        return None;
+    }
+    // Below the configured root, as everything of sysfs.
+    let path = match path.strip_prefix("/sys") {
+        Ok(rest) => config.sysfs.join(rest),
+        Err(_) => path,
+    };
+    let function = path
+        .canonicalize()
+        .ok()
+        .and_then(|path| Function::above(&path));
+    if function.is_none() {
+        tracing::warn!(
+            "{}: Data Direct is not used: {} is no PCI function",
+            device.name,
+            path.display()
+        );
+    }
+    function
+}
+
+fn relaxed_ordering(library: &verbs::Library, wanted: RelaxedOrdering) -> bool {
+    let is_possible = library.supports_optional_access();
+    if wanted == RelaxedOrdering::Force && !is_possible {
+        tracing::warn!(
+            "NCCL_IB_PCI_RELAXED_ORDERING=1 has no effect: this libibverbs lacks \
+             ibv_reg_mr_iova2 (IBVERBS_1.8)"
+        );
+    }
+    wanted != RelaxedOrdering::Off && is_possible
+}
+
+/// Gives each device its index, and its number among the ports of its card.
+fn number(drafts: &mut [Draft]) {
+    for index in 0..drafts.len() {
+        let (before, rest) = drafts.split_at_mut(index);
+        let info = &mut rest[0].info;
+        let shares_card = |other: &DeviceInfo| match (&info.pci_path, &other.pci_path) {
+            (Some(own), Some(other)) => own == other,
+            (None, None) => info.guid == other.guid,
+            _ => false,
+        };
+        let ordinal = before
+            .iter()
+            .filter(|draft| shares_card(&draft.info))
+            .count();
+        info.port_ordinal = u32::try_from(ordinal).unwrap_or(u32::MAX);
+        info.members = vec![index];
+    }
+}

@@ -1,0 +1,115 @@
+//! Devices: what can be used, and what is known of it.
+//!
+//! One [`Device`] here is one *port* of an RDMA device, because that is what NCCL counts. All ports
+//! of one RDMA device share its context and protection domain. Virtual devices, made of several
+//! ports, are in [`crate::nic`].
+
+mod card;
+mod changes;
+mod discover;
+mod gpu_direct;
+mod info;
+mod opening;
+mod pci;
+mod port;
+mod speed;
+
+use mrcache::Cache;
+use verbs::{DeviceAttributes, MemoryRegion};
+
+pub(crate) use changes::Changes;
+pub(crate) use discover::{Found, discover};
+pub use info::DeviceInfo;
+pub use pci::{NotPciAddress, PciAddress};
+pub(crate) use port::LocalPort;
+pub use port::PortReport;
+
+use crate::error::Error;
+use crate::handshake::message::{DeviceOffer, Link};
+use crate::monitor::DeviceToken;
+use crate::stripe;
+
+/// A port of an opened device.
+pub(crate) struct Device {
+    pub(crate) info: DeviceInfo,
+    pub(crate) pd: verbs::ProtectionDomain,
+    pub(crate) attributes: DeviceAttributes,
+    pub(crate) token: DeviceToken,
+    /// Registrations, told apart by their access flags.
+    pub(crate) registrations: Cache<u32, MemoryRegion>,
+    /// Whether memory of a GPU is registered for mlx5's Data Direct function
+    /// ([`verbs::ProtectionDomain::register_dmabuf_data_direct`]).
+    #[expect(dead_code, reason = "only host memory is registered")]
+    pub(crate) data_direct: bool,
+    port: port::PortCache,
+}
+
+/// Requests of the sending queue; what a message of the largest size needs must fit.
+pub(crate) const SEND_QUEUE_DEPTH: u32 = 512;
+
+/// The largest message that a sending queue of this device can hold, in bytes: sizes have 31 bits
+/// in NCCL's interface, and two requests are left for the size record and the immediate.
+fn max_message(max_message_size: u32, max_qp_wr: u32) -> usize {
+    let writes = SEND_QUEUE_DEPTH.min(max_qp_wr).saturating_sub(2).max(1) as usize;
+    let largest = stripe::largest_write(max_message_size) as usize;
+    largest.saturating_mul(writes).min(i32::MAX as usize)
+}
+
+impl Device {
+    /// `name:port`, as users write it.
+    pub(crate) fn label(&self) -> String {
+        format!("{}:{}", self.info.name, self.info.port)
+    }
+
+    /// Whether `other` is a port of the same opened device, so that registrations are shared.
+    pub(crate) fn shares_registrations_with(&self, other: &Self) -> bool {
+        self.token == other.token
+    }
+
+    /// The state of the port, and the GID and partition to use now. Cheap unless something has
+    /// changed.
+    pub(crate) fn local_port(&self) -> Result<LocalPort, Error> {
+        self.port.local_port()
+    }
+
+    /// What would be used now, and why. Nothing is taken from earlier.
+    pub(crate) fn report(&self) -> Result<PortReport, Error> {
+        self.port.report()
+    }
+
+    /// What to tell the peer of this device.
+    pub(crate) fn offer(&self, local: &LocalPort) -> DeviceOffer {
+        DeviceOffer {
+            name: self.info.name.chars().take(64).collect(),
+            port: self.info.port,
+            link: Link::from(local.port.link_layer),
+            lid: local.port.lid,
+            gid: local.gid.0,
+            gid_index: local.gid_index,
+            prefix_length: local.prefix_length,
+            roce_version: local.roce_version,
+            rail: self.info.rail,
+            // A driver with an unknown MTU gets the smallest, which every port can do.
+            mtu: local.port.active_mtu.bytes().unwrap_or(256),
+            max_message: local.port.max_message_size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_message_is_honest() {
+        // Pitfall 73: never more than 31 bits, never more than the queue can hold.
+        assert_eq!(max_message(1 << 31, 16_384), i32::MAX as usize);
+        assert_eq!(max_message(1 << 23, 16_384), i32::MAX as usize);
+        assert_eq!(max_message(1 << 20, 16_384), 510 << 20);
+        assert_eq!(max_message(4096, 10), 8 * 4096);
+        assert!(
+            max_message(1 << 23, 16_384) > 1 << 30,
+            "1 GiB fits on Soft-RoCE"
+        );
+    }
+}

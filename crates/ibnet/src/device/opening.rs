@@ -1,0 +1,253 @@
+//! Why a device cannot be opened, in one line: which device, what the system said, what is missing
+//! and what to do.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+
+/// The line for `device`, for which `doing` failed with `error`. `sysfs` is the root of sysfs and
+/// `node_folder` where the device nodes are: `/dev/infiniband`.
+pub(super) fn explain(
+    device: &str,
+    doing: &str,
+    error: &verbs::Error,
+    sysfs: &Path,
+    node_folder: &Path,
+) -> String {
+    let Some(errno) = error.errno() else {
+        return format!("{device}: {doing} failed: {error}");
+    };
+    let node = Node::of(device, sysfs, node_folder);
+    let errno = Errno::from_raw(errno);
+    format!(
+        "{device}: {doing} failed: {} ({errno:?}): {}",
+        io::Error::from(errno),
+        advice(errno, &node, locked_memory())
+    )
+}
+
+/// The device node by which programs reach a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Node {
+    /// Where it is or should be; with `*` if sysfs does not tell its number.
+    path: String,
+    state: NodeState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NodeState {
+    Missing,
+    /// It is there, with these permissions.
+    Mode(u32),
+    /// Whether it is there cannot be told.
+    Unknown,
+}
+
+impl Node {
+    fn of(device: &str, sysfs: &Path, folder: &Path) -> Self {
+        let Some(name) = node_name(device, sysfs) else {
+            let is_folder_there = folder.is_dir();
+            return Self {
+                path: folder.join("uverbs*").display().to_string(),
+                state: if is_folder_there {
+                    NodeState::Unknown
+                } else {
+                    NodeState::Missing
+                },
+            };
+        };
+        let path = folder.join(name);
+        let state = match fs::metadata(&path) {
+            Ok(metadata) => NodeState::Mode(metadata.permissions().mode() & 0o777),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => NodeState::Missing,
+            Err(_) => NodeState::Unknown,
+        };
+        Self {
+            path: path.display().to_string(),
+            state,
+        }
+    }
+}
+
+/// The name of a device's node, such as `uverbs0`, by sysfs.
+fn node_name(device: &str, sysfs: &Path) -> Option<String> {
+    let nodes = fs::read_dir(sysfs.join("class/infiniband_verbs")).ok()?;
+    nodes.flatten().find_map(|node| {
+        let owner = fs::read_to_string(node.path().join("ibdev")).ok()?;
+        (owner.trim() == device).then(|| node.file_name().to_string_lossy().into_owned())
+    })
+}
+
+/// The limit of locked memory in bytes, if there is one.
+fn locked_memory() -> Option<u64> {
+    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+    let (soft, _) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
+    (soft != RLIM_INFINITY).then_some(soft)
+}
+
+/// What is missing, and what to do about it.
+fn advice(errno: Errno, node: &Node, locked_memory: Option<u64>) -> String {
+    let path = &node.path;
+    if node.state == NodeState::Missing {
+        return format!(
+            "{path} is missing; load the module ib_uverbs, or give the container its device nodes \
+             (--device=/dev/infiniband)"
+        );
+    }
+    match errno {
+        Errno::EACCES | Errno::EPERM => match node.state {
+            // Whoever may write to it and still is refused meets the device cgroup.
+            NodeState::Mode(mode) if errno == Errno::EPERM || mode & 0o006 == 0o006 => format!(
+                "{path} is there (mode {mode:03o}), but its use is forbidden, as the device cgroup \
+                 of a container does; allow it (--device={path})"
+            ),
+            NodeState::Mode(mode) => format!(
+                "no permission for {path} (mode {mode:03o}); join the group that owns it, or let \
+                 udev give it mode 666"
+            ),
+            _ => format!("no permission for {path}; see its owner and mode"),
+        },
+        Errno::ENOENT => format!("{path} or its driver is missing; load the device's modules"),
+        Errno::ENODEV | Errno::ENXIO => format!(
+            "the device behind {path} is gone or its driver is being reset; see the kernel's log"
+        ),
+        Errno::ENOMEM | Errno::EAGAIN => format!(
+            "no memory for the device's context: {}; or the limits of the cgroup (rdma.max: \
+             hca_handle, hca_object) are used up",
+            match locked_memory {
+                Some(bytes) => format!(
+                    "the limit of locked memory is {} KiB (ulimit -l unlimited lifts it)",
+                    bytes / 1024
+                ),
+                None => "the limit of locked memory is not the cause (unlimited)".to_owned(),
+            }
+        ),
+        Errno::EMFILE | Errno::ENFILE => {
+            "too many open files; raise the limit (ulimit -n)".to_owned()
+        }
+        Errno::EBUSY => format!("{path} is in use by somebody who wants it alone"),
+        Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EPROTONOSUPPORT => {
+            "the kernel's driver and its library (rdma-core) do not fit each other; update both"
+                .to_owned()
+        }
+        _ => format!("no usual answer for {path}; see the kernel's log"),
+    }
+}
+
+/// The devices that sysfs shows and libibverbs does not, each with what it lacks.
+pub(super) fn unlisted(listed: &[&str], sysfs: &Path, node_folder: &Path) -> Vec<String> {
+    let Ok(shown) = fs::read_dir(sysfs.join("class/infiniband")) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = shown
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !listed.contains(&name.as_str()))
+        .collect();
+    names.sort();
+    names
+        .iter()
+        .map(|name| {
+            let node = Node::of(name, sysfs, node_folder);
+            let lacks = match node.state {
+                NodeState::Missing => format!(
+                    "{} is missing; load the module ib_uverbs, or give the container its device \
+                     nodes (--device=/dev/infiniband)",
+                    node.path
+                ),
+                _ => "libibverbs has no driver for it; install its provider (package \
+                      ibverbs-providers or rdma-core)"
+                    .to_owned(),
+            };
+            format!("{name}: the kernel has it, libibverbs does not list it: {lacks}")
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn node(state: NodeState) -> Node {
+        Node {
+            path: "/dev/infiniband/uverbs3".to_owned(),
+            state,
+        }
+    }
+
+    #[test]
+    fn every_usual_cause_has_its_remedy() {
+        use NodeState::{Missing, Mode};
+        let cases = [
+            (
+                Errno::ENOENT,
+                Missing,
+                "uverbs3 is missing; load the module ib_uverbs",
+            ),
+            (Errno::EACCES, Missing, "--device=/dev/infiniband"),
+            (
+                Errno::EACCES,
+                Mode(0o600),
+                "no permission for /dev/infiniband/uverbs3 (mode 600)",
+            ),
+            (Errno::EACCES, Mode(0o666), "device cgroup"),
+            (
+                Errno::EPERM,
+                Mode(0o666),
+                "--device=/dev/infiniband/uverbs3",
+            ),
+            (Errno::ENODEV, Mode(0o666), "see the kernel's log"),
+            (
+                Errno::ENOMEM,
+                Mode(0o666),
+                "locked memory is 64 KiB (ulimit -l unlimited",
+            ),
+            (Errno::EAGAIN, Mode(0o666), "rdma.max"),
+            (Errno::EMFILE, Mode(0o666), "ulimit -n"),
+            (Errno::EOPNOTSUPP, Mode(0o666), "rdma-core"),
+        ];
+        for (errno, state, says) in cases {
+            let text = advice(errno, &node(state), Some(64 << 10));
+            assert!(text.contains(says), "{errno:?}: {text}");
+            assert!(!text.contains('\n'));
+        }
+        let text = advice(Errno::ENOMEM, &node(Mode(0o666)), None);
+        assert!(text.contains("not the cause"), "{text}");
+    }
+
+    #[test]
+    fn the_node_is_found_by_sysfs() {
+        let root = crate::test_folder::TestFolder::new();
+        for (name, owner) in [("uverbs0", "mlx5_0"), ("uverbs3", "mlx5_1")] {
+            root.write(&format!("class/infiniband_verbs/{name}/ibdev"), owner);
+            root.write(&format!("class/infiniband/{owner}/node_type"), "1: CA");
+        }
+        root.write("dev/uverbs3", "");
+        let dev = root.path().join("dev");
+        assert_eq!(node_name("mlx5_1", root.path()).as_deref(), Some("uverbs3"));
+        assert_eq!(
+            Node::of("mlx5_0", root.path(), &dev).state,
+            NodeState::Missing
+        );
+        assert!(matches!(
+            Node::of("mlx5_1", root.path(), &dev).state,
+            NodeState::Mode(_)
+        ));
+        let unknown = Node::of("mlx5_9", root.path(), &dev);
+        assert_eq!(unknown.state, NodeState::Unknown);
+        assert!(unknown.path.ends_with("uverbs*"));
+        let gone = Node::of("mlx5_9", root.path(), Path::new("/nonexistent"));
+        assert_eq!(gone.state, NodeState::Missing);
+
+        let lines = unlisted(&[], root.path(), &dev);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].contains("mlx5_0") && lines[0].contains("uverbs0 is missing"));
+        assert!(lines[1].contains("mlx5_1") && lines[1].contains("provider"));
+        assert!(unlisted(&["mlx5_0", "mlx5_1"], root.path(), &dev).is_empty());
+        assert!(unlisted(&[], Path::new("/nonexistent"), &dev).is_empty());
+    }
+}

@@ -1,0 +1,313 @@
+//! The state of a port, its address and its partition: asked for once, and again when something
+//! has changed.
+//!
+//! Reading a GID table takes hundreds of system calls on some machines (pitfall 32), and a job makes
+//! thousands of connections. But addresses come and go (pitfall 7). So the choice is kept, and
+//! before every connection attempt it is checked by little that nothing has changed: the count of
+//! events of the port, the attributes of the port (one call), the chosen entry of the table (one
+//! call), and whether the network interfaces of the table are up (two small files for each). If
+//! something has, the table is read anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use verbs::{Context, GidEntry, GidType, LinkLayer, PortAttributes, PortState};
+
+use super::changes::Changes;
+use crate::config::{Config, Partition};
+use crate::error::Error;
+use crate::interface;
+
+/// The state of a port at the moment of a connection attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalPort {
+    pub(crate) port: PortAttributes,
+    pub(crate) gid: verbs::Gid,
+    pub(crate) gid_index: u8,
+    /// Bits of the network's prefix in the address that the GID holds, if known. Ethernet only.
+    pub(crate) prefix_length: Option<u8>,
+    /// 1 or 2, if known. Ethernet only.
+    pub(crate) roce_version: Option<u8>,
+    /// Index of the partition to use in the port's P_Key table.
+    pub(crate) pkey_index: u16,
+}
+
+/// The state of a port, and what was chosen of its tables. Made by
+/// [`Transport::port_reports`](crate::Transport::port_reports).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PortReport {
+    /// Name of the RDMA device and number of the port: `mlx5_0:1`.
+    pub label: String,
+    /// The state now; connections need [`PortState::ACTIVE`].
+    pub state: PortState,
+    /// InfiniBand or Ethernet.
+    pub link_layer: LinkLayer,
+    /// The local identifier. Ethernet ports have none that matters, whatever some drivers say.
+    pub lid: u16,
+    /// Index of the partition in the P_Key table, or why it has none.
+    pub pkey_index: Result<u16, Error>,
+    /// The GID to use and a verdict on every entry of the table; or why none can be used, with
+    /// a verdict on every entry. On InfiniBand a port can be used without one.
+    pub gid: Result<gid::Selection, gid::NoGid>,
+}
+
+/// What was found out about a port of an open device, for as long as it holds.
+pub(super) struct PortCache {
+    context: Context,
+    port: u8,
+    changes: Arc<Changes>,
+    policy: gid::Policy,
+    partition: Partition,
+    sysfs: PathBuf,
+    known: Mutex<Option<Known>>,
+}
+
+/// What holds as long as nothing has changed.
+#[derive(Clone)]
+struct Known {
+    /// The port's count of changes from before anything was asked.
+    changes: u64,
+    local: LocalPort,
+    interfaces: Vec<InterfaceState>,
+}
+
+/// What the kernel says of a network interface, as it says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct InterfaceState {
+    folder: PathBuf,
+    flags: Option<String>,
+    operational: Option<String>,
+}
+
+impl PortCache {
+    pub(super) fn new(
+        context: &Context,
+        port: u8,
+        changes: &Arc<Changes>,
+        config: &Config,
+    ) -> Self {
+        Self {
+            context: context.clone(),
+            port,
+            changes: Arc::clone(changes),
+            policy: policy(config),
+            partition: config.partition,
+            sysfs: config.sysfs.clone(),
+            known: Mutex::new(None),
+        }
+    }
+
+    fn label(&self) -> String {
+        format!("{}:{}", self.context.device_name(), self.port)
+    }
+
+    /// The state of the port now.
+    pub(super) fn local_port(&self) -> Result<LocalPort, Error> {
+        // Before asking: what changes while we ask makes the answer stale.
+        let changes = self.changes.of(self.port);
+        let attributes = attributes(&self.context, self.port)?;
+        if attributes.state != PortState::ACTIVE {
+            return Err(Error::NoDevices {
+                reason: format!("{}: its state is {}", self.label(), attributes.state),
+            });
+        }
+        let mut known = self.lock();
+        if let Some(known) = &*known
+            && known.changes == changes
+            && self.still_holds(known, &attributes)
+        {
+            return Ok(known.local.clone());
+        }
+        // Not kept if it fails: the next attempt asks again.
+        *known = None;
+        let fresh = self.find_out(changes, attributes)?;
+        let local = fresh.local.clone();
+        *known = Some(fresh);
+        Ok(local)
+    }
+
+    /// What would be used now, and why. Nothing is taken from earlier.
+    pub(super) fn report(&self) -> Result<PortReport, Error> {
+        let attributes = attributes(&self.context, self.port)?;
+        let entries = self.context.gid_entries(self.port)?;
+        Ok(PortReport {
+            label: self.label(),
+            state: attributes.state,
+            link_layer: attributes.link_layer,
+            lid: attributes.lid,
+            pkey_index: self.pkey_index(attributes.pkey_table_len),
+            gid: gid::select(&entries, attributes.link_layer, &self.policy),
+        })
+    }
+
+    /// Whether what is known agrees with the little that is asked every time.
+    fn still_holds(&self, known: &Known, attributes: &PortAttributes) -> bool {
+        let same_gid = || {
+            let index = u32::from(known.local.gid_index);
+            known.local.gid.is_zero()
+                || self.context.gid(self.port, index).ok() == Some(known.local.gid)
+        };
+        known.local.port == *attributes
+            && same_gid()
+            && known.interfaces.iter().all(InterfaceState::still_holds)
+    }
+
+    fn find_out(&self, changes: u64, port: PortAttributes) -> Result<Known, Error> {
+        let entries = self.context.gid_entries(self.port)?;
+        // Before choosing: an interface that changes while we choose makes the choice stale.
+        let interfaces = interfaces(&entries, &self.sysfs);
+        let pkey_index = self.pkey_index(port.pkey_table_len)?;
+        let chosen = match gid::select(&entries, port.link_layer, &self.policy) {
+            Ok(selection) => {
+                tracing::debug!("{}: GIDs: {selection}", self.label());
+                Some(selection.entry)
+            }
+            // InfiniBand addresses by LID; a GID is only needed across subnets.
+            Err(_) if port.link_layer == LinkLayer::InfiniBand && !port.grh_required => None,
+            Err(error) => {
+                return Err(Error::NoGid {
+                    device: self.label(),
+                    source: Arc::new(error),
+                });
+            }
+        };
+        let index = chosen.map_or(0, |entry| entry.index);
+        let gid_index = u8::try_from(index).map_err(|_| {
+            Error::InvalidArgument(format!(
+                "{}: GID index {index} does not fit into a queue pair's address",
+                self.label()
+            ))
+        })?;
+        let is_ethernet = port.link_layer == LinkLayer::Ethernet;
+        let entry = chosen.filter(|_| is_ethernet);
+        Ok(Known {
+            changes,
+            interfaces,
+            local: LocalPort {
+                port,
+                gid: chosen.map_or(verbs::Gid([0; 16]), |entry| entry.gid),
+                gid_index,
+                prefix_length: entry.and_then(|entry| interface::prefix_length(&entry.gid)),
+                roce_version: entry.and_then(|entry| match entry.gid_type {
+                    GidType::RoceV1 => Some(1),
+                    GidType::RoceV2 => Some(2),
+                    _ => None,
+                }),
+                pkey_index,
+            },
+        })
+    }
+
+    /// Where the partition is in a P_Key table of `length` entries.
+    fn pkey_index(&self, length: u16) -> Result<u16, Error> {
+        match self.partition {
+            // A driver that tells no length is asked by using the index.
+            Partition::Index(index) if index < length || length == 0 => Ok(index),
+            Partition::Index(index) => Err(Error::InvalidArgument(format!(
+                "{}: P_Key index {index} (NCCL_IB_PKEY) in a table of {length}",
+                self.label()
+            ))),
+            Partition::Value(wanted) => {
+                let table: Vec<u16> = (0..length)
+                    .map(|index| self.context.pkey(self.port, index).unwrap_or(0))
+                    .collect();
+                find_pkey(&table, wanted).ok_or_else(|| {
+                    let there: Vec<String> = table
+                        .iter()
+                        .filter(|pkey| **pkey != 0)
+                        .map(|pkey| format!("{pkey:#06x}"))
+                        .collect();
+                    Error::InvalidArgument(format!(
+                        "{}: P_Key {wanted:#06x} (NCCL_IB_PKEY_VALUE) is not in its table, which \
+                         has {}",
+                        self.label(),
+                        there.join(", ")
+                    ))
+                })
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Known>> {
+        // No code under this lock leaves the value half changed.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The port's attributes. A driver that names no link layer means InfiniBand: it is older than the
+/// other kinds.
+pub(super) fn attributes(context: &Context, port: u8) -> Result<PortAttributes, verbs::Error> {
+    let mut attributes = context.port(port)?;
+    if attributes.link_layer == LinkLayer::Unspecified {
+        attributes.link_layer = LinkLayer::InfiniBand;
+    }
+    Ok(attributes)
+}
+
+fn policy(config: &Config) -> gid::Policy {
+    gid::Policy {
+        index: config.gid_index,
+    }
+}
+
+/// The index of `wanted`. Two ends of a partition talk if one of them is a full member
+/// (InfiniBand specification, volume 1, section 10.9.3), so a full member's entry is the better.
+fn find_pkey(table: &[u16], wanted: u16) -> Option<u16> {
+    const FULL_MEMBER: u16 = 0x8000;
+    let find = |pkey: u16| table.iter().position(|entry| *entry == pkey);
+    find(wanted | FULL_MEMBER)
+        .or_else(|| find(wanted & !FULL_MEMBER))
+        .and_then(|index| u16::try_from(index).ok())
+}
+
+/// The state of all interfaces that the entries belong to.
+fn interfaces(entries: &[GidEntry], sysfs: &Path) -> Vec<InterfaceState> {
+    let mut indices: Vec<u32> = entries.iter().filter_map(|entry| entry.netdev).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    indices
+        .into_iter()
+        .filter_map(|index| {
+            let name = nix::net::if_::if_indextoname(index).ok()?;
+            let name = name.into_string().ok()?;
+            Some(InterfaceState::read(sysfs.join("class/net").join(name)))
+        })
+        .collect()
+}
+
+impl InterfaceState {
+    fn read(folder: PathBuf) -> Self {
+        let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        Self {
+            flags: text("flags"),
+            operational: text("operstate"),
+            folder,
+        }
+    }
+
+    fn still_holds(&self) -> bool {
+        *self == Self::read(self.folder.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_found_by_value() {
+        for (table, wanted, index) in [
+            (&[0xffff, 0x8001, 0x0002][..], 0x8001, Some(1)),
+            (&[0xffff, 0x8001, 0x0002], 0x0001, Some(1)),
+            (&[0xffff, 0x8001, 0x0002], 0x8002, Some(2)),
+            (&[0xffff, 0x0001, 0x8001], 0x0001, Some(2)),
+            (&[0xffff, 0x0001, 0x8001], 0x7fff, Some(0)),
+            (&[0xffff, 0x8001], 0x0003, None),
+            (&[], 0xffff, None),
+        ] {
+            assert_eq!(find_pkey(table, wanted), index, "{wanted:#x} in {table:x?}");
+        }
+    }
+}

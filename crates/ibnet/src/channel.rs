@@ -3,6 +3,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use crate::error::Error;
 use crate::handshake::frame::encode;
 use crate::handshake::message::Message;
+use crate::random;
 
 /// The stream and what still has to be sent on it.
 pub(crate) struct Channel {
@@ -38,17 +40,15 @@ pub(crate) const READ_SIZE: usize = 4096;
 
 impl Channel {
     /// Begins to connect to `peer`.
-    pub(crate) fn connect(peer: SocketAddr) -> Result<Self, Error> {
-        let failed = |error| Error::socket(format!("connecting to the listener at {peer}"), error);
-        let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))
-            .map_err(failed)?;
-        socket.set_nonblocking(true).map_err(failed)?;
-        socket.set_tcp_nodelay(true).map_err(failed)?;
-        notice_a_dead_host(&socket).map_err(failed)?;
+    pub(crate) fn connect(peer: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        notice_a_dead_host(&socket)?;
         match socket.connect(&peer.into()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(error),
         }
         Ok(Self {
             stream: Arc::new(TcpStream::from(socket)),
@@ -80,24 +80,18 @@ impl Channel {
     }
 
     /// Whether the stream is connected. Never waits.
-    pub(crate) fn is_connected(&mut self) -> Result<bool, Error> {
+    pub(crate) fn is_connected(&mut self) -> io::Result<bool> {
         if !self.is_connecting {
             return Ok(true);
         }
-        let failed = |error| {
-            Error::socket(
-                format!("connecting to the listener at {}", self.peer),
-                error,
-            )
-        };
         let mut fds = [PollFd::new(self.stream.as_fd(), PollFlags::POLLOUT)];
         match poll(&mut fds, PollTimeout::ZERO) {
             Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(false),
             Ok(_) => {}
-            Err(errno) => return Err(failed(errno.into())),
+            Err(errno) => return Err(errno.into()),
         }
-        if let Some(error) = self.stream.take_error().map_err(failed)? {
-            return Err(failed(error));
+        if let Some(error) = self.stream.take_error()? {
+            return Err(error);
         }
         self.is_connecting = false;
         Ok(true)
@@ -154,19 +148,51 @@ fn notice_a_dead_host<'a>(socket: impl Into<SockRef<'a>>) -> io::Result<()> {
     socket.into().set_tcp_keepalive(&keepalive)
 }
 
-/// Opens a listening socket on `address` (port 0: the system chooses).
-pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    let failed = |error| Error::socket(format!("listening on {address}"), error);
+/// Opens a listening socket on `address`: on its port, or if that is 0 on the first free one of
+/// `ports`, or on one of the system's choice.
+pub(crate) fn listen(
+    address: SocketAddr,
+    ports: Option<&RangeInclusive<u16>>,
+) -> Result<TcpListener, Error> {
+    let Some(ports) = ports.filter(|_| address.port() == 0) else {
+        return listen_on(address).map_err(|e| Error::socket(format!("listening on {address}"), e));
+    };
+    // From a random one on, so that processes that start together do not all try the same ones.
+    let (first, count) = (*ports.start(), u32::from(*ports.end() - *ports.start()) + 1);
+    let start = random::u32()? % count;
+    for step in 0..count {
+        let port = first + ((start + step) % count) as u16;
+        match listen_on(SocketAddr::new(address.ip(), port)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            Err(error) => return Err(Error::socket(format!("listening on {address}"), error)),
+        }
+    }
+    Err(Error::socket(
+        format!(
+            "listening on {}: every port from {} to {} (IBNET_PORT_RANGE) is taken",
+            address.ip(),
+            ports.start(),
+            ports.end()
+        ),
+        ErrorKind::AddrInUse.into(),
+    ))
+}
+
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
-    )
-    .map_err(failed)?;
-    socket.bind(&address.into()).map_err(failed)?;
+    )?;
+    if address.port() != 0 {
+        // A named port may have been used a moment ago.
+        socket.set_reuse_address(true)?;
+    }
+    socket.bind(&address.into())?;
     // The system cuts this to its own maximum (net.core.somaxconn).
-    socket.listen(i32::MAX).map_err(failed)?;
-    socket.set_nonblocking(true).map_err(failed)?;
+    socket.listen(i32::MAX)?;
+    socket.set_nonblocking(true)?;
     Ok(TcpListener::from(socket))
 }
 
@@ -187,7 +213,7 @@ mod tests {
 
     #[test]
     fn bytes_arrive_and_the_end_is_seen() {
-        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
         let mut client = Channel::connect(listener.local_addr().unwrap()).unwrap();
         wait(|| client.is_connected().unwrap());
         let mut accepted = None;
@@ -210,20 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listening_is_an_error_that_names_the_address() {
-        let address = {
-            let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-            listener.local_addr().unwrap()
-        };
-        let outcome = (|| {
-            let mut client = Channel::connect(address)?;
-            let deadline = Instant::now() + Duration::from_secs(10);
-            while !client.is_connected()? {
-                assert!(Instant::now() < deadline);
-            }
-            Ok::<_, Error>(())
-        })();
-        let text = outcome.unwrap_err().to_string();
-        assert!(text.contains(&address.to_string()), "{text}");
+    fn ports_come_from_the_range() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let free = listen(any, None).unwrap().local_addr().unwrap().port();
+        let range = free..=free;
+        let first = listen(any, Some(&range)).unwrap();
+        assert_eq!(first.local_addr().unwrap().port(), free);
+        let text = listen(any, Some(&range)).unwrap_err().to_string();
+        assert!(text.contains("IBNET_PORT_RANGE"), "{text}");
     }
 }

@@ -4,6 +4,7 @@
 //! names with NCCL's meaning and our own `IBNET_*`, strictly: a value that means nothing is an
 //! error that names the variable, the value and what is allowed. An empty value counts as unset.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -90,6 +91,53 @@ pub struct Config {
     pub family: Option<Family>,
     /// How long each step of a handshake may take (`IBNET_CONNECT_TIMEOUT`).
     pub connect_timeout: Duration,
+    /// How often a listener that cannot be reached is called again (`NCCL_SOCKET_RETRY_CNT`).
+    pub socket_retries: u32,
+    /// The pause before it is, on average (`NCCL_SOCKET_RETRY_SLEEP_MSEC`).
+    pub socket_retry_pause: Duration,
+    /// Ports for listeners; without, the system chooses (`IBNET_PORT_RANGE`).
+    pub ports: Option<RangeInclusive<u16>>,
+    /// Queue pairs for each pair of devices (`NCCL_IB_QPS_PER_CONNECTION`). The larger wish of both
+    /// ends counts.
+    pub queue_pairs: u8,
+    /// Cut each message over all queue pairs, not only over the pairs of devices
+    /// (`NCCL_IB_SPLIT_DATA_ON_QPS`).
+    pub split_data: bool,
+    /// How the sender chooses the paths of a message (`IBNET_PATH_POLICY`).
+    pub path_policy: PathPolicy,
+    /// Bytes that a part of a message has at least (`IBNET_MIN_PART`).
+    pub min_part: u32,
+    /// Whether the fabric may reorder packets; by default on InfiniBand only
+    /// (`NCCL_IB_ADAPTIVE_ROUTING`).
+    pub adaptive_routing: Option<bool>,
+    /// Where packets may be reordered, messages of more bytes send their data and what tells of
+    /// it apart (`NCCL_IB_AR_THRESHOLD`).
+    pub adaptive_routing_threshold: u32,
+    /// Small writes carry their data in the request, where the device grants room for it
+    /// (`NCCL_IB_USE_INLINE`).
+    pub inline: bool,
+    /// Enhanced connection establishment, if both ends want it (`NCCL_IB_ECE_ENABLE`).
+    pub ece: bool,
+    /// Flush what was received into the memory of devices (not `NCCL_GDR_FLUSH_DISABLE`).
+    pub flush: bool,
+    /// How often a state change of a queue pair is tried again (`NCCL_IB_MQP_RETRY_CNT`).
+    pub modify_retries: u32,
+    /// The pause before the first of these; each further one is longer by as much
+    /// (`NCCL_IB_MQP_RETRY_SLEEP_MSEC`).
+    pub modify_retry_pause: Duration,
+    /// Try again after every error, not only after a time-out (`NCCL_IB_MQP_RETRY_ALL`).
+    pub retry_modify_always: bool,
+}
+
+/// How the sender chooses paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathPolicy {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// Those with the fewest requests under way.
+    LeastOutstanding,
 }
 
 /// Which entry of a port's P_Key table to use.
@@ -150,6 +198,21 @@ impl Default for Config {
             interfaces: InterfaceFilter::default(),
             family: None,
             connect_timeout: Duration::from_secs(60),
+            socket_retries: 34,
+            socket_retry_pause: Duration::from_millis(100),
+            ports: None,
+            queue_pairs: 1,
+            split_data: false,
+            path_policy: PathPolicy::RoundRobin,
+            min_part: 64 * 1024,
+            adaptive_routing: None,
+            adaptive_routing_threshold: 8192,
+            inline: true,
+            ece: true,
+            flush: true,
+            modify_retries: 34,
+            modify_retry_pause: Duration::from_millis(100),
+            retry_modify_always: false,
         }
     }
 }
@@ -237,6 +300,44 @@ impl Config {
                 .number("IBNET_CONNECT_TIMEOUT", 1, 86_400)?
                 .and_then(|seconds| u64::try_from(seconds).ok())
                 .map_or(default.connect_timeout, Duration::from_secs),
+            socket_retries: reader
+                .count("NCCL_SOCKET_RETRY_CNT", 0, 100_000)?
+                .unwrap_or(default.socket_retries),
+            socket_retry_pause: reader
+                .milliseconds("NCCL_SOCKET_RETRY_SLEEP_MSEC", 1)?
+                .unwrap_or(default.socket_retry_pause),
+            ports: reader.parsed("IBNET_PORT_RANGE", port_range)?,
+            queue_pairs: reader
+                .byte("NCCL_IB_QPS_PER_CONNECTION", 1, 128)?
+                .unwrap_or(default.queue_pairs),
+            split_data: reader.flag("NCCL_IB_SPLIT_DATA_ON_QPS", default.split_data)?,
+            path_policy: reader.parsed("IBNET_PATH_POLICY", |text| match text {
+                "round-robin" => Ok(PathPolicy::RoundRobin),
+                "least-outstanding" => Ok(PathPolicy::LeastOutstanding),
+                _ => Err("round-robin or least-outstanding".to_owned()),
+            })?,
+            min_part: reader
+                .count("IBNET_MIN_PART", 128, 1 << 30)?
+                .unwrap_or(default.min_part),
+            adaptive_routing: match reader.number("NCCL_IB_ADAPTIVE_ROUTING", -2, 1)? {
+                Some(0) => Some(false),
+                Some(1) => Some(true),
+                _ => None,
+            },
+            adaptive_routing_threshold: reader
+                .count("NCCL_IB_AR_THRESHOLD", -2, i64::from(i32::MAX))?
+                .unwrap_or(default.adaptive_routing_threshold),
+            inline: reader.flag("NCCL_IB_USE_INLINE", default.inline)?,
+            ece: reader.flag("NCCL_IB_ECE_ENABLE", default.ece)?,
+            flush: !reader.flag("NCCL_GDR_FLUSH_DISABLE", !default.flush)?,
+            modify_retries: reader
+                .count("NCCL_IB_MQP_RETRY_CNT", 0, 100_000)?
+                .unwrap_or(default.modify_retries),
+            modify_retry_pause: reader
+                .milliseconds("NCCL_IB_MQP_RETRY_SLEEP_MSEC", 0)?
+                .unwrap_or(default.modify_retry_pause),
+            retry_modify_always: reader
+                .flag("NCCL_IB_MQP_RETRY_ALL", default.retry_modify_always)?,
         })
     }
 }
@@ -318,6 +419,27 @@ impl Reader<'_> {
         })
     }
 
+    /// A count; a negative number, where allowed, counts as unset.
+    fn count(
+        &self,
+        variable: &'static str,
+        least: i64,
+        most: i64,
+    ) -> Result<Option<u32>, ConfigError> {
+        Ok(self
+            .number(variable, least, most)?
+            .and_then(|number| u32::try_from(number).ok()))
+    }
+
+    fn milliseconds(
+        &self,
+        variable: &'static str,
+        least: i64,
+    ) -> Result<Option<Duration>, ConfigError> {
+        let milliseconds = self.count(variable, least, 600_000)?;
+        Ok(milliseconds.map(|number| Duration::from_millis(number.into())))
+    }
+
     /// A number that fits into a byte; -1, where allowed, counts as unset.
     fn byte(
         &self,
@@ -328,6 +450,15 @@ impl Reader<'_> {
         Ok(self
             .number(variable, least, most)?
             .and_then(|number| u8::try_from(number).ok()))
+    }
+}
+
+/// `first-last`, or one port.
+fn port_range(text: &str) -> Result<Option<RangeInclusive<u16>>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
+        (Ok(first), Ok(last)) if first > 0 && first <= last => Ok(Some(first..=last)),
+        _ => Err("a range of ports, for instance 30000-30100".to_owned()),
     }
 }
 

@@ -1,24 +1,29 @@
-//! Connecting: drives the handshake of the sending end over a socket and a device.
+//! Connecting: drives the handshake of the sending end over a socket and its devices.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use verbs::Access;
 
-use crate::channel::{Channel, Input, READ_SIZE};
-use crate::connection::{Names, Parts, describe};
-use crate::device::{Device, LocalPort, SEND_QUEUE_DEPTH};
+use crate::assembly::{Assembly, Budget, Demand, Remote};
+use crate::client::describe_process;
+use crate::connection::{Names, Parts};
+use crate::conversation::Conversation;
+use crate::device::SEND_QUEUE_DEPTH;
+use crate::dial::Dial;
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::handshake::connector::{Connector, Failure, Step};
-use crate::handshake::message::{Endpoint, Plan, RemoteArea, printable};
+use crate::handshake::connector::{Connector, Step};
+use crate::handshake::message::{Endpoint, Plan, QueuePairEnd, RemoteArea, Wishes};
+use crate::introduction::{Introduction, introduce};
 use crate::memory::Area;
+use crate::nic::Nic;
 use crate::owned::Pause;
-use crate::path::{Depths, Path, PathOptions};
+use crate::path::{Depths, PathSpec};
 use crate::ring::{Announced, SIZE_TABLE_BYTES};
 use crate::sender::{SendConnection, SenderParts};
 use crate::stripe;
-use crate::transport::{ConnectOptions, Inner, party};
+use crate::transport::{ConnectOptions, Inner};
 
 /// Bytes that a sending queue pair should be able to take inline: small messages and size records
 /// then need no second fetch by the device.
@@ -29,53 +34,59 @@ pub struct Connecting {
     state: Option<State>,
 }
 
-struct State {
-    // Dropped before the device it was made on.
-    built: Option<Built>,
-    machine: Connector,
-    channel: Channel,
-    local: LocalPort,
+enum State {
+    /// The listener is called over TCP.
+    Dialing(Box<(Dial, Call)>),
+    Talking(Box<Talk>),
+}
+
+/// What is to be connected.
+struct Call {
+    handle: Handle,
     options: ConnectOptions,
-    device: Arc<Device>,
+    began: Instant,
+    nic: Arc<Nic>,
     inner: Arc<Inner>,
 }
 
-/// The own ends of the paths.
-struct Built {
-    paths: Vec<Path>,
-    cq: verbs::CompletionQueue,
+/// The handshake once the listener is reached.
+struct Talk {
+    // Dropped before the devices it was made on.
+    work: Option<Work>,
+    is_building: bool,
+    conversation: Conversation<Connector>,
+    own: Introduction,
+    call: Call,
+}
+
+/// The own ends of the paths, and the plan that they follow.
+struct Work {
+    assembly: Assembly,
     ring: Announced,
     sizes: Area,
+    are_created: bool,
     plan: Plan,
-    largest_write: u32,
-    names: Names,
+    remote_ends: Vec<QueuePairEnd>,
 }
 
 impl Connecting {
     pub(crate) fn new(
         inner: Arc<Inner>,
-        device: Arc<Device>,
+        nic: Arc<Nic>,
         handle: &Handle,
         options: ConnectOptions,
     ) -> Result<Self, Error> {
-        let local = device.local_port()?;
-        let channel = Channel::connect(handle.address())?;
-        let machine = Connector::new(
-            *handle.cookie(),
-            party(device.offer(&local)),
-            Instant::now(),
-            inner.config.connect_timeout,
-        );
-        let state = State {
-            built: None,
-            machine,
-            channel,
-            local,
+        let dial = Dial::new(handle.address(), &inner.config)?;
+        let call = Call {
+            handle: *handle,
             options,
-            device,
+            began: Instant::now(),
+            nic,
             inner,
         };
-        Ok(Self { state: Some(state) })
+        Ok(Self {
+            state: Some(State::Dialing(Box::new((dial, call)))),
+        })
     }
 
     /// Advances the handshake as far as possible without waiting. Gives the connection when both
@@ -85,19 +96,31 @@ impl Connecting {
     /// Why there will be no connection. Everything has been undone by then, and every later call
     /// is an error, too.
     pub fn poll(&mut self) -> Result<Option<SendConnection>, Error> {
-        let Some(mut state) = self.state.take() else {
+        let Some(state) = self.state.take() else {
             return Err(Error::InvalidArgument(
                 "this connection attempt has ended already".to_owned(),
             ));
         };
-        match state.advance() {
-            Ok(true) => state.finish().map(Some),
+        let now = Instant::now();
+        let mut talk = match state {
+            State::Talking(talk) => talk,
+            State::Dialing(mut dialing) => match dialing.0.poll(now)? {
+                Some(channel) => Box::new(Talk::begin(channel, dialing.1, now)?),
+                None => {
+                    dialing.1.check_deadline(now)?;
+                    self.state = Some(State::Dialing(dialing));
+                    return Ok(None);
+                }
+            },
+        };
+        match talk.advance(now) {
+            Ok(true) => talk.finish().map(Some),
             Ok(false) => {
-                self.state = Some(state);
+                self.state = Some(State::Talking(talk));
                 Ok(None)
             }
             Err(error) => {
-                state.give_up(&error);
+                talk.conversation.give_up(&error);
                 Err(error)
             }
         }
@@ -118,201 +141,213 @@ impl Connecting {
     }
 }
 
-impl State {
-    /// Advances without waiting; true when the connection stands.
-    fn advance(&mut self) -> Result<bool, Error> {
-        let now = Instant::now();
-        if !self.channel.is_connected()? {
-            return self.check_deadline(now, "a TCP connection").map(|()| false);
-        }
-        let mut buffer = [0; READ_SIZE];
-        loop {
-            self.channel.queue(self.machine.take_output());
-            self.flush()?;
-            match self
-                .machine
-                .step(now)
-                .map_err(|failure| self.explain(failure))?
-            {
-                Step::Done => return Ok(true),
-                Step::Build(plan) => {
-                    let endpoint = self.build(*plan)?;
-                    self.machine.built(endpoint, now);
-                    continue;
-                }
-                Step::Wait => {}
-            }
-            let input = self.channel.read(&mut buffer).map_err(|error| {
-                Error::socket(format!("handshake with {}", self.channel.peer()), error)
-            })?;
-            match input {
-                Input::Bytes(count) => self.machine.handle_bytes(&buffer[..count]),
-                Input::Nothing => {
-                    return self
-                        .check_deadline(now, self.machine.waiting_for())
-                        .map(|()| false);
-                }
-                Input::End => {
-                    return Err(Error::PeerLost {
-                        connection: format!(
-                            "connecting {} to {}",
-                            self.device.label(),
-                            self.channel.peer()
-                        ),
-                        why: format!(
-                            "it closed the handshake before {}; the listener may be closed, or \
-                             the handle is not of this listener",
-                            self.machine.waiting_for()
-                        ),
-                    });
-                }
-            }
-        }
+impl Call {
+    fn doing(&self) -> String {
+        format!(
+            "connecting {} to {}",
+            self.nic.info().name,
+            self.handle.address()
+        )
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
-        let peer = self.channel.peer();
-        self.channel
-            .flush()
-            .map(drop)
-            .map_err(|error| Error::socket(format!("handshake with {peer}"), error))
-    }
-
-    fn check_deadline(&self, now: Instant, waiting_for: &str) -> Result<(), Error> {
-        if now < self.machine.deadline() {
+    fn check_deadline(&self, now: Instant) -> Result<(), Error> {
+        let time_limit = self.inner.config.connect_timeout;
+        if now < self.began + time_limit {
             return Ok(());
         }
         Err(Error::Timeout {
-            doing: format!(
-                "connecting {} to {}, waiting for {waiting_for}",
-                self.device.label(),
-                self.channel.peer()
-            ),
-            seconds: self.inner.config.connect_timeout.as_secs(),
+            doing: format!("{}, waiting for a TCP connection", self.doing()),
+            seconds: time_limit.as_secs(),
+        })
+    }
+}
+
+impl Talk {
+    /// The listener is reached: greets it.
+    fn begin(channel: crate::channel::Channel, call: Call, now: Instant) -> Result<Self, Error> {
+        let config = &call.inner.config;
+        let own = introduce(&call.nic, config)?;
+        let wishes = Wishes {
+            queue_pairs: config.queue_pairs,
+            traffic_class: call.traffic_class(),
+        };
+        let machine = Connector::new(
+            *call.handle.cookie(),
+            own.party.clone(),
+            wishes,
+            now,
+            config.connect_timeout,
+        );
+        Ok(Self {
+            work: None,
+            is_building: false,
+            conversation: Conversation::new(machine, channel, call.doing(), now),
+            own,
+            call,
         })
     }
 
-    fn explain(&self, failure: Failure) -> Error {
-        let peer = self.channel.peer().to_string();
-        match failure {
-            Failure::Refused(reason) => Error::Refused { peer, reason },
-            Failure::Invalid(invalid) => Error::Protocol {
-                peer,
-                what: invalid.to_string(),
-            },
+    /// Advances without waiting; true when the connection stands.
+    fn advance(&mut self, now: Instant) -> Result<bool, Error> {
+        let mut budget = Budget::of_a_poll();
+        loop {
+            if self.is_building
+                && let Some(work) = &mut self.work
+            {
+                match work.advance(&self.own, &self.call, &mut budget, now)? {
+                    Some(endpoint) => {
+                        self.conversation.machine.built(endpoint, now);
+                        self.is_building = false;
+                    }
+                    None => return self.conversation.check_deadline(now).map(|()| false),
+                }
+            }
+            match self.conversation.advance(now)? {
+                None => return Ok(false),
+                Some(Step::Done) => return Ok(true),
+                Some(Step::Build(plan)) => {
+                    self.work = Some(Work::begin(*plan, &self.own, &self.call)?);
+                    self.is_building = true;
+                }
+            }
         }
-    }
-
-    /// Makes the own ends of the paths that the plan names, connected to the listener's.
-    fn build(&mut self, plan: Plan) -> Result<Endpoint, Error> {
-        let (device, config) = (&self.device, &self.inner.config);
-        let depth = SEND_QUEUE_DEPTH.min(device.attributes.max_qp_wr);
-        let paths = plan.paths.len() as u32;
-        // Every request may complete with an error, and the receive queue has one place.
-        let cq = device.pd.context().create_cq(paths * (depth + 1))?;
-        let ring = Announced::new(&device.pd, usize::from(plan.entry_bytes), plan.first_entry)?;
-        let sizes = Area::new(&device.pd, SIZE_TABLE_BYTES, Access::empty())?;
-        let mut built = Vec::new();
-        let mut max_message = self.local.port.max_message_size;
-        for path_plan in &plan.paths {
-            let depths = Depths {
-                send: depth,
-                receive: 1,
-                inline: INLINE,
-            };
-            let path = Path::create(device, &cq, depths)?;
-            // Checked when the plan arrived.
-            let offer = &plan.party.devices[usize::from(path_plan.listener_device)];
-            let options = PathOptions {
-                config,
-                traffic_class: self.options.traffic_class,
-                mtu: path_plan
-                    .mtu
-                    .min(self.local.port.active_mtu.bytes().unwrap_or(256)),
-            };
-            path.join(device, &self.local, path_plan.queue_pair, offer, &options)?;
-            max_message = max_message.min(offer.max_message);
-            built.push(path);
-        }
-        let endpoint = Endpoint {
-            queue_pairs: built.iter().map(Path::end).collect(),
-            ring: RemoteArea {
-                address: ring.area().address(),
-                rkeys: vec![ring.area().rkey()],
-            },
-        };
-        let peer = &plan.party;
-        let names = Names {
-            local: describe(&device.offer(&self.local)),
-            peer: format!(
-                "{} ({}, process {}, {})",
-                describe(&peer.devices[usize::from(plan.paths[0].listener_device)]),
-                printable(&peer.host),
-                peer.process,
-                self.channel.peer()
-            ),
-        };
-        self.built = Some(Built {
-            paths: built,
-            cq,
-            ring,
-            sizes,
-            largest_write: stripe::largest_write(max_message),
-            names,
-            plan,
-        });
-        Ok(endpoint)
     }
 
     fn finish(self) -> Result<SendConnection, Error> {
-        let Self {
-            built,
-            machine,
-            channel,
-            device,
-            inner,
-            ..
-        } = self;
-        let Some(built) = built else {
+        let Some(work) = self.work else {
             // The machine is only done after it was told of the built ends.
             return Err(Error::InvalidArgument(
                 "a handshake without queue pairs".to_owned(),
             ));
         };
+        let plan = work.plan;
+        let names = Names {
+            peer_process: describe_process(&plan.party, self.conversation.peer()),
+            paths: plan
+                .paths
+                .iter()
+                .map(|path| {
+                    (
+                        usize::from(path.connector_device),
+                        usize::from(path.listener_device),
+                    )
+                })
+                .collect(),
+            local: self.own.party.devices,
+            peer: plan.party.devices,
+        };
         tracing::info!(
-            "sending {}, {} path(s), MTU {}",
-            built.names,
-            built.paths.len(),
-            built.plan.paths[0].mtu
+            "sending {names}, {} path(s), MTU {}, traffic class {}",
+            plan.paths.len(),
+            plan.paths[0].mtu,
+            self.call.traffic_class().unwrap_or(0),
         );
+        let max_message = names
+            .paths
+            .iter()
+            .flat_map(|&(local, peer)| {
+                [names.local[local].max_message, names.peer[peer].max_message]
+            })
+            .min()
+            .unwrap_or(0);
+        let (machine, channel) = self.conversation.into_parts();
         SendConnection::new(SenderParts {
             common: Parts {
-                paths: built.paths,
-                cq: built.cq,
+                ends: work.assembly.into_ends(),
                 channel,
-                decoder: machine.into_decoder(),
-                names: built.names,
-                device,
-                inner,
+                decoder: machine.into_session().into_decoder(),
+                names,
+                nic: self.call.nic,
+                inner: self.call.inner,
             },
-            ring: built.ring,
-            sizes: built.sizes,
-            size_table: built.plan.size_table,
-            first_entry: built.plan.first_entry,
-            largest_write: built.largest_write,
+            ring: work.ring,
+            sizes: work.sizes,
+            size_table: plan.size_table,
+            first_entry: plan.first_entry,
+            largest_write: stripe::largest_write(max_message),
+        })
+    }
+}
+
+impl Call {
+    /// The environment's setting wins over the application's (pitfall 43: of the class alone, the
+    /// service level is something else).
+    fn traffic_class(&self) -> Option<u8> {
+        let config = &self.inner.config;
+        config.traffic_class.or(self.options.traffic_class)
+    }
+}
+
+impl Work {
+    /// Follows the plan, which was checked when it arrived.
+    fn begin(plan: Plan, own: &Introduction, call: &Call) -> Result<Self, Error> {
+        let config = &call.inner.config;
+        let specs = plan
+            .paths
+            .iter()
+            .map(|path| {
+                let device = usize::from(path.connector_device);
+                PathSpec {
+                    device,
+                    peer_device: usize::from(path.listener_device),
+                    mtu: path.mtu.min(own.party.devices[device].mtu),
+                    reorders: path.reorders,
+                }
+            })
+            .collect();
+        let demand = Demand {
+            depths: Depths {
+                send: SEND_QUEUE_DEPTH,
+                // The smallest that every driver takes; nothing is ever received by it.
+                receive: 1,
+                inline: if config.inline { INLINE } else { 0 },
+            },
+            reserve: 0,
+            post_receives: false,
+            offer_ece: false,
+        };
+        let domains = || call.nic.members().iter().map(|device| &device.pd);
+        Ok(Self {
+            assembly: Assembly::new(call.nic.members(), specs, demand, config)?,
+            ring: Announced::new(domains(), usize::from(plan.entry_bytes), plan.first_entry)?,
+            sizes: Area::new(domains(), SIZE_TABLE_BYTES, Access::empty())?,
+            are_created: false,
+            remote_ends: plan.paths.iter().map(|path| path.queue_pair).collect(),
+            plan,
         })
     }
 
-    /// Tells the peer, if it can be told, and forgets everything.
-    fn give_up(mut self, error: &Error) {
-        tracing::debug!("no connection: {error}");
-        if !matches!(
-            error,
-            Error::Refused { .. } | Error::Socket { .. } | Error::PeerLost { .. }
-        ) {
-            self.machine.refuse(error);
-            self.channel.queue(self.machine.take_output());
-            let _ = self.channel.flush();
+    /// Makes some more of the own ends and connects them to the listener's. When all are, gives
+    /// what the listener must know.
+    fn advance(
+        &mut self,
+        own: &Introduction,
+        call: &Call,
+        budget: &mut Budget,
+        now: Instant,
+    ) -> Result<Option<Endpoint>, Error> {
+        let config = &call.inner.config;
+        let devices = call.nic.members();
+        if !self.are_created {
+            self.are_created = self.assembly.create(devices, &own.locals, budget, now)?;
+            if !self.are_created {
+                return Ok(None);
+            }
         }
+        let remote = Remote {
+            offers: &self.plan.party.devices,
+            ends: &self.remote_ends,
+            traffic_class: call.traffic_class().unwrap_or(0),
+        };
+        let is_joined = self
+            .assembly
+            .join(devices, &own.locals, &remote, config, budget, now)?;
+        Ok(is_joined.then(|| Endpoint {
+            queue_pairs: self.assembly.queue_pair_ends(),
+            ring: RemoteArea {
+                address: self.ring.area().address(),
+                rkeys: self.ring.area().rkeys(),
+            },
+        }))
     }
 }

@@ -1,23 +1,27 @@
-//! What both ends of a connection have in common: the paths, the completion queue, the control
-//! channel and the latched failure.
+//! What both ends of a connection have in common: the paths, the completion queues, the control
+//! channel and the latched failure; and how a request is tested.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbs::{CompletionQueue, WcStatus, WorkCompletion};
+use verbs::{CompletionQueue, WorkCompletion};
 
+use crate::assembly::Ends;
+use crate::cause::hint;
 use crate::channel::{Channel, Input, READ_SIZE};
 use crate::config::Config;
 use crate::device::Device;
 use crate::error::Error;
 use crate::handshake::frame::Decoder;
-use crate::handshake::message::{Closing, DeviceOffer, Message, printable};
+use crate::handshake::message::{Closing, DeviceOffer, Link, Message, printable};
 use crate::monitor::{Attention, CONTROL, ENDING, Exposed, FATAL, Watch};
+use crate::nic::Nic;
 use crate::path::{Path, retry_count};
+use crate::requests::RequestId;
 use crate::transport::Inner;
 
-/// Completions to take from the queue at a time.
+/// Completions to take from a queue at a time.
 pub(crate) const POLL_BATCH: usize = 32;
 
 /// How long one source of news waits for the other. After the peer's farewell completions may still
@@ -27,10 +31,11 @@ pub(crate) const POLL_BATCH: usize = 32;
 const GRACE: Duration = Duration::from_millis(200);
 
 /// The common part of both ends. The order of the fields is the order of teardown: queue pairs,
-/// then their completion queue, then the control channel.
+/// then their completion queues, then the control channel.
 pub(crate) struct Core {
     pub(crate) paths: Vec<Path>,
-    cq: CompletionQueue,
+    /// One for each device.
+    pub(crate) cqs: Vec<CompletionQueue>,
     batch: Box<[WorkCompletion; POLL_BATCH]>,
     watch: Watch,
     channel: Channel,
@@ -42,7 +47,7 @@ pub(crate) struct Core {
     suspicion: Option<Ending>,
     failure: Option<Error>,
     names: Names,
-    pub(crate) device: Arc<Device>,
+    pub(crate) nic: Arc<Nic>,
     // Last: it may own the events thread.
     inner: Arc<Inner>,
 }
@@ -62,54 +67,102 @@ impl Ending {
     }
 }
 
-/// Both ends, in words, for every error message and log line.
-#[derive(Clone)]
+/// Both ends, for every error message and log line.
 pub(crate) struct Names {
-    pub(crate) local: String,
-    pub(crate) peer: String,
+    /// The own devices, as they were offered.
+    pub(crate) local: Vec<DeviceOffer>,
+    /// The peer's devices, as they were offered.
+    pub(crate) peer: Vec<DeviceOffer>,
+    /// The peer's host, process and address.
+    pub(crate) peer_process: String,
+    /// The own and the peer's device of each path.
+    pub(crate) paths: Vec<(usize, usize)>,
+}
+
+impl Names {
+    /// Both ends of a path, by the numbers of their devices.
+    fn of(&self, (local, peer): (usize, usize)) -> String {
+        format!(
+            "{} to {} ({})",
+            describe(&self.local[local]),
+            describe(&self.peer[peer]),
+            self.peer_process
+        )
+    }
+
+    /// The peer alone.
+    fn peer(&self) -> String {
+        let (_, peer) = self.paths.first().copied().unwrap_or_default();
+        format!("{} ({})", describe(&self.peer[peer]), self.peer_process)
+    }
 }
 
 impl fmt::Display for Names {
+    /// Every pair of devices that the connection uses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {}", self.local, self.peer)
+        let mut pairs = Vec::new();
+        for pair in &self.paths {
+            if !pairs.contains(pair) {
+                pairs.push(*pair);
+            }
+        }
+        let ends: Vec<String> = pairs
+            .iter()
+            .map(|&(local, peer)| {
+                format!(
+                    "{} to {}",
+                    describe(&self.local[local]),
+                    describe(&self.peer[peer])
+                )
+            })
+            .collect();
+        write!(f, "{} ({})", ends.join(", "), self.peer_process)
     }
 }
 
 /// What the parts of a new connection are.
 pub(crate) struct Parts {
-    pub(crate) paths: Vec<Path>,
-    pub(crate) cq: CompletionQueue,
+    pub(crate) ends: Ends,
     pub(crate) channel: Channel,
     pub(crate) decoder: Decoder,
     pub(crate) names: Names,
-    pub(crate) device: Arc<Device>,
+    pub(crate) nic: Arc<Nic>,
     pub(crate) inner: Arc<Inner>,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Result<Self, Error> {
         let Parts {
-            paths,
-            cq,
+            ends: Ends { paths, cqs, .. },
             channel,
             decoder,
             names,
-            device,
+            nic,
             inner,
         } = parts;
         let attention = Arc::new(Attention::default());
-        let exposed = Exposed {
-            device: device.token,
-            port: None,
-            queue_pairs: paths.iter().map(|path| path.queue_pair.number()).collect(),
-            completion_queues: vec![cq.id()],
-        };
+        let exposed = nic
+            .members()
+            .iter()
+            .zip(&cqs)
+            .enumerate()
+            .map(|(index, (device, cq))| Exposed {
+                device: device.token,
+                port: None,
+                queue_pairs: paths
+                    .iter()
+                    .filter(|path| path.device == index)
+                    .map(|path| path.queue_pair.number())
+                    .collect(),
+                completion_queues: vec![cq.id()],
+            })
+            .collect();
         let watch = inner
             .monitor
-            .watch_connection(channel.stream(), &attention, vec![exposed])?;
+            .watch_connection(channel.stream(), &attention, exposed)?;
         Ok(Self {
             paths,
-            cq,
+            cqs,
             batch: Box::new([WorkCompletion::default(); POLL_BATCH]),
             watch,
             channel,
@@ -119,9 +172,19 @@ impl Core {
             suspicion: None,
             failure: None,
             names,
-            device,
+            nic,
             inner,
         })
+    }
+
+    pub(crate) fn device(&self, index: usize) -> &Device {
+        &self.nic.members()[index]
+    }
+
+    /// Pairs of devices that paths lead over.
+    pub(crate) fn pairs(&self) -> usize {
+        let distinct: std::collections::HashSet<_> = self.names.paths.iter().collect();
+        distinct.len()
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -173,9 +236,10 @@ impl Core {
         error
     }
 
-    /// Takes up to [`POLL_BATCH`] completions. They stay in the batch until the next poll.
-    pub(crate) fn poll(&mut self) -> Result<usize, Error> {
-        match self.cq.poll(&mut self.batch[..]) {
+    /// Takes up to [`POLL_BATCH`] completions of device `device`. They stay in the batch until the
+    /// next poll.
+    pub(crate) fn poll(&mut self, device: usize) -> Result<usize, Error> {
+        match self.cqs[device].poll(&mut self.batch[..]) {
             Ok(completions) => Ok(completions.len()),
             Err(error) => Err(self.fail(error.into())),
         }
@@ -193,13 +257,20 @@ impl Core {
         if self.suspicion.is_some() || self.ending.is_some() || self.failure.is_some() {
             return;
         }
-        let timeout = self.config().timeout;
-        let retries = retry_count(self.config(), &self.device);
+        // The opcode and the length of a failed completion mean nothing; these do (pitfall 82).
+        let number = completion.qp_num();
+        let path = self
+            .paths
+            .iter()
+            .position(|path| path.queue_pair.number() == number)
+            .unwrap_or(0);
+        let pair = self.names.paths.get(path).copied().unwrap_or_default();
+        let retries = retry_count(self.config(), self.device(pair.0));
         let error = Error::Completion {
-            connection: format!("{} (queue pair {:#x})", self.names, completion.qp_num()),
+            connection: format!("{}, queue pair {number:#x}", self.names.of(pair)),
             status: completion.status(),
             vendor: completion.vendor_error(),
-            hint: hint(completion.status(), timeout, retries),
+            hint: hint(completion.status(), self.config().timeout, retries),
         };
         self.suspicion = Some(Ending::now(error));
         self.attention.raise(ENDING);
@@ -213,7 +284,7 @@ impl Core {
         if bits & FATAL != 0 {
             let error = Error::DeviceFatal {
                 connection: self.names.to_string(),
-                device: self.device.label(),
+                device: self.nic.info().name.clone(),
             };
             self.fail(error);
         }
@@ -279,7 +350,7 @@ impl Core {
 
     pub(crate) fn protocol_error(&self, what: &str) -> Error {
         Error::Protocol {
-            peer: self.names.peer.clone(),
+            peer: self.names.peer(),
             what: what.to_owned(),
         }
     }
@@ -326,41 +397,74 @@ impl Core {
                 .queue_message(&Message::Closing(Closing { parts_taken }));
             // A few bytes into an empty socket buffer: they fit, or the peer has stopped reading.
             if let Err(error) = self.channel.flush() {
-                tracing::debug!(%error, "farewell to {}", self.names.peer);
+                tracing::debug!(%error, "farewell to {}", self.names.peer());
             }
         }
         outcome
     }
 }
 
-/// What usually causes a completion status.
-fn hint(status: WcStatus, timeout: u8, retries: u8) -> String {
-    if status == WcStatus::RETRY_EXC_ERR {
-        // The last try also waits for its answer.
-        let seconds =
-            4.096e-6 * f64::from(1_u32 << u32::from(timeout).min(31)) * (f64::from(retries) + 1.0);
-        format!(
-            "the peer did not answer for about {seconds:.1} s ({retries} retries, \
-             NCCL_IB_RETRY_CNT, with time-out {timeout}, NCCL_IB_TIMEOUT); its process died, a link is down, or the two GIDs \
-             cannot reach each other"
-        )
-    } else if status == WcStatus::REM_ACCESS_ERR || status == WcStatus::REM_INV_REQ_ERR {
-        "the peer does not allow the access: its memory was deregistered or is smaller than said"
-            .to_owned()
-    } else if status == WcStatus::LOC_PROT_ERR {
-        "local memory was deregistered or unmapped while in use".to_owned()
-    } else if status == WcStatus::WR_FLUSH_ERR {
-        "the queue pair was stopped by an earlier error or by closing".to_owned()
-    } else if status == WcStatus::RNR_RETRY_EXC_ERR {
-        "the peer had no receive posted".to_owned()
-    } else {
-        "see the device's manual".to_owned()
+/// One end of a connection, as far as testing its requests goes.
+pub(crate) trait End {
+    /// What a finished request has to tell.
+    type Done;
+
+    fn core(&mut self) -> &mut Core;
+
+    /// What `request` has to tell, if it is done: then it is dead.
+    fn finished(&mut self, request: RequestId) -> Result<Option<Self::Done>, Error>;
+
+    /// Takes a batch of completions from each device, whichever requests they belong to; tells how
+    /// many there were.
+    fn progress(&mut self) -> Result<usize, Error>;
+
+    /// Looks at what happened off the hot path.
+    fn attend(&mut self) -> Result<(), Error>;
+
+    /// Whether `request` is done: what it has to tell, or `None` while it is not.
+    #[inline]
+    fn test_request(&mut self, request: RequestId) -> Result<Option<Self::Done>, Error> {
+        if let Some(done) = self.finished(request)? {
+            return Ok(Some(done));
+        }
+        self.core().check()?;
+        self.progress()?;
+        if let Some(done) = self.finished(request)? {
+            return Ok(Some(done));
+        }
+        if self.core().needs_attention() {
+            return self.test_in_trouble(request);
+        }
+        Ok(None)
+    }
+
+    #[cold]
+    fn test_in_trouble(&mut self, request: RequestId) -> Result<Option<Self::Done>, Error> {
+        self.attend()?;
+        // What the peer completed before it left is in the queue, or about to be: the end may not
+        // be declared while there is still news to be had.
+        while self.progress()? > 0 {}
+        if let Some(done) = self.finished(request)? {
+            return Ok(Some(done));
+        }
+        self.core().fail_after_grace()?;
+        Ok(None)
+    }
+
+    /// Whether a new request can be made. It cannot after a failure, nor once the peer has left.
+    #[inline]
+    fn takes_requests(&mut self) -> Result<bool, Error> {
+        self.core().check()?;
+        if !self.core().needs_attention() {
+            return Ok(true);
+        }
+        self.attend()?;
+        self.core().accepts_requests()
     }
 }
 
 /// Describes one end: device, GID or LID.
 pub(crate) fn describe(offer: &DeviceOffer) -> String {
-    use crate::handshake::message::Link;
     let name = printable(&offer.name);
     match offer.link {
         Link::Ethernet => {
@@ -371,16 +475,5 @@ pub(crate) fn describe(offer: &DeviceOffer) -> String {
             format!("{name}:{} GID {}={address}", offer.port, offer.gid_index)
         }
         Link::InfiniBand => format!("{name}:{} LID {}", offer.port, offer.lid),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_timeout_is_told_in_seconds() {
-        let text = hint(WcStatus::RETRY_EXC_ERR, 20, 7);
-        assert!(text.contains("34.4 s"), "{text}");
     }
 }

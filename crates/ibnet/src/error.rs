@@ -9,6 +9,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::config::ConfigError;
+use crate::pairing::Unpairable;
 
 /// What went wrong. Every message is one line that names what was being done and on what.
 #[derive(Clone, Debug, Error)]
@@ -97,6 +98,13 @@ pub enum Error {
         /// The table, with a verdict on each entry.
         #[source]
         source: Arc<gid::NoGid>,
+    },
+
+    /// The devices of the two ends cannot talk to each other.
+    #[error("{reason}")]
+    Unpairable {
+        /// The devices of both ends with their addresses, and what is in the way.
+        reason: String,
     },
 
     /// A step of the handshake did not happen in time.
@@ -211,7 +219,10 @@ impl Error {
             Self::InvalidArgument(_) | Self::BadHandle(_) | Self::StaleRequest { .. } => {
                 ErrorKind::InvalidArgument
             }
-            Self::Config(_) | Self::Disabled | Self::Unmergeable { .. } => ErrorKind::InvalidUsage,
+            Self::Config(_)
+            | Self::Disabled
+            | Self::Unmergeable { .. }
+            | Self::Unpairable { .. } => ErrorKind::InvalidUsage,
             Self::Timeout { .. } => ErrorKind::Timeout,
         }
     }
@@ -227,6 +238,14 @@ impl Error {
         Self::System {
             doing,
             source: Arc::new(source.into()),
+        }
+    }
+}
+
+impl From<Unpairable> for Error {
+    fn from(unpairable: Unpairable) -> Self {
+        Self::Unpairable {
+            reason: unpairable.to_string(),
         }
     }
 }

@@ -14,7 +14,12 @@ pub(crate) struct Inbox {
     next: u64,
     /// Id of the oldest entry that is not free.
     oldest: u64,
+    /// Entries that may be open at once.
+    most: u64,
 }
+
+/// In place of a request: nobody waits for the message.
+pub(crate) const NO_REQUEST: u16 = u16::MAX;
 
 /// One announced buffer.
 #[derive(Clone, Copy, Default)]
@@ -44,8 +49,10 @@ pub(crate) struct Arrived {
 pub(crate) struct Violation(pub(crate) &'static str);
 
 impl Inbox {
-    pub(crate) fn new(first_entry: u64) -> Self {
+    /// An inbox in which at most `most` entries are open at once, and never more than the ring has.
+    pub(crate) fn new(first_entry: u64, most: u64) -> Self {
         Self {
+            most: most.min(ENTRIES),
             entries: Box::new([Entry::default(); ENTRIES as usize]),
             next: first_entry,
             oldest: first_entry,
@@ -59,7 +66,7 @@ impl Inbox {
 
     /// Whether `buffers` more can be announced.
     pub(crate) fn has_room(&self, buffers: u64) -> bool {
-        self.next.wrapping_sub(self.oldest) + buffers <= ENTRIES
+        self.next.wrapping_sub(self.oldest) + buffers <= self.most
     }
 
     /// Opens the next entry, for the buffer at `position` of `request`. There must be room.
@@ -147,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_size_is_told_in_three_ways() {
-        let mut inbox = Inbox::new(FIRST);
+        let mut inbox = Inbox::new(FIRST, ENTRIES);
         for position in 0..3 {
             inbox.open(7, position, 1000);
         }
@@ -171,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_message_is_whole_with_its_last_part() {
-        let mut inbox = Inbox::new(FIRST);
+        let mut inbox = Inbox::new(FIRST, ENTRIES);
         inbox.open(1, 0, 1000);
         for _ in 0..3 {
             assert_eq!(
@@ -186,7 +193,7 @@ mod tests {
     #[test]
     fn what_a_sender_could_get_wrong_is_a_violation() {
         let wrong = |immediate, bytes| {
-            let mut inbox = Inbox::new(FIRST);
+            let mut inbox = Inbox::new(FIRST, ENTRIES);
             inbox.open(1, 0, 1000);
             inbox.take(immediate, bytes, |_| 1001)
         };
@@ -211,7 +218,7 @@ mod tests {
         assert!(wrong(part(FIRST, SizeTold::BySum, 1), 1000).is_ok());
 
         // Twice the same message, and more parts than the last one says.
-        let mut inbox = Inbox::new(FIRST);
+        let mut inbox = Inbox::new(FIRST, ENTRIES);
         inbox.open(1, 0, 1000);
         inbox.open(1, 1, 1000);
         assert!(
@@ -234,7 +241,7 @@ mod tests {
                 .is_err()
         );
         // Byte counts that overflow are no small message.
-        let mut inbox = Inbox::new(FIRST);
+        let mut inbox = Inbox::new(FIRST, ENTRIES);
         inbox.open(1, 0, 1000);
         let huge = part(FIRST, SizeTold::BySum, 2);
         assert_eq!(inbox.take(huge, u32::MAX, no_table), Ok(None));
@@ -243,7 +250,7 @@ mod tests {
 
     #[test]
     fn entries_are_free_again_in_the_order_announced() {
-        let mut inbox = Inbox::new(u64::MAX - 100);
+        let mut inbox = Inbox::new(u64::MAX - 100, ENTRIES);
         for _ in 0..ENTRIES {
             assert!(inbox.has_room(1));
             inbox.open(0, 0, 8);

@@ -55,43 +55,49 @@
 //! A failed connection keeps its [`Error`], and every later call returns it. A peer that closes,
 //! dies or becomes unreachable ends all outstanding requests with an error that names both ends.
 
+mod assembly;
+mod cause;
 mod channel;
+mod client;
 mod config;
 mod connecting;
 mod connection;
+mod conversation;
 mod device;
+mod dial;
 mod error;
+mod flush;
 mod handle;
 mod handshake;
 mod hca;
 mod immediate;
 mod inbox;
 mod interface;
+mod introduction;
 mod listener;
 mod matching;
 mod memory;
 mod monitor;
 mod nic;
+mod outgoing;
 mod owned;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the plan pairs first devices only")
-)]
 mod pairing;
 mod part_log;
 mod path;
+mod random;
 mod receiver;
 mod region;
 mod requests;
 mod ring;
 mod sender;
+mod spread;
 mod stripe;
 #[cfg(test)]
 mod test_folder;
 mod transport;
 mod work_id;
 
-pub use config::{Config, ConfigError, DataDirect, Partition, RelaxedOrdering};
+pub use config::{Config, ConfigError, DataDirect, Partition, PathPolicy, RelaxedOrdering};
 pub use connecting::Connecting;
 pub use device::{DeviceInfo, NotPciAddress, PciAddress, PortReport};
 pub use error::{Error, ErrorKind};
@@ -100,7 +106,7 @@ pub use hca::{HcaFilter, InvalidHca, Placement};
 pub use interface::{Family, InterfaceFilter};
 pub use listener::Listener;
 pub use owned::{Buffer, RecvTicket, SendTicket, Unposted};
-pub use receiver::{Received, RecvBuffer, RecvConnection};
+pub use receiver::{Flush, Received, RecvBuffer, RecvConnection};
 pub use region::{Region, Registrar};
 pub use requests::RequestId;
 pub use ring::MAX_GROUP;

@@ -71,6 +71,12 @@ impl Matching {
         Ok(None)
     }
 
+    /// The key of entry `id`, which [`find`](Self::find) has found, for the receiver's device
+    /// `device`.
+    pub(crate) fn rkey(&self, id: u64, device: usize) -> u32 {
+        self.ring.rkey(id, device)
+    }
+
     /// The buffer that [`find`](Self::find) found last is taken.
     pub(crate) fn take(&mut self, found: &Match) {
         self.group.take(found.position);

@@ -69,33 +69,43 @@ impl Drop for Mapping {
     }
 }
 
-/// A small piece of registered memory that is part of the protocol.
+/// A small piece of memory that is part of the protocol, registered with every device of an end.
 pub(crate) struct Area {
     // Deregistered before it is unmapped.
-    region: MemoryRegion,
+    regions: Box<[MemoryRegion]>,
     mapping: Mapping,
 }
 
 impl Area {
-    /// `length` zeroed bytes, registered with `access`.
-    pub(crate) fn new(pd: &ProtectionDomain, length: usize, access: Access) -> Result<Self, Error> {
+    /// `length` zeroed bytes, registered with `access` in each of `domains`.
+    pub(crate) fn new<'a>(
+        domains: impl IntoIterator<Item = &'a ProtectionDomain>,
+        length: usize,
+        access: Access,
+    ) -> Result<Self, Error> {
         let mapping = Mapping::new(length)?;
         mapping.exclude_from_fork()?;
-        // SAFETY: the mapping stays until this value is dropped, which deregisters first.
-        let region = unsafe { pd.register(mapping.as_ptr(), length, access) }?;
-        Ok(Self { region, mapping })
+        // What was registered before a failure is deregistered when the collection is dropped.
+        let regions = domains
+            .into_iter()
+            // SAFETY: the mapping stays until this value is dropped, which deregisters first.
+            .map(|pd| unsafe { pd.register(mapping.as_ptr(), length, access) })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { regions, mapping })
     }
 
     pub(crate) fn address(&self) -> u64 {
         self.mapping.as_ptr() as u64
     }
 
-    pub(crate) fn lkey(&self) -> u32 {
-        self.region.lkey()
+    /// The local key on device `device`.
+    pub(crate) fn lkey(&self, device: usize) -> u32 {
+        self.regions[device].lkey()
     }
 
-    pub(crate) fn rkey(&self) -> u32 {
-        self.region.rkey()
+    /// The remote keys, one for each device.
+    pub(crate) fn rkeys(&self) -> Vec<u32> {
+        self.regions.iter().map(MemoryRegion::rkey).collect()
     }
 
     /// Reads the word at `offset`, and orders everything read later after it.

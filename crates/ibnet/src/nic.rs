@@ -19,6 +19,11 @@ impl Nic {
     pub(crate) fn members(&self) -> &[Arc<Device>] {
         &self.members
     }
+
+    /// What is known of them together.
+    pub(crate) fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
 }
 
 /// All devices of a transport: first the physical ones, then virtual ones in the order in which

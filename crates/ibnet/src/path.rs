@@ -1,33 +1,61 @@
 //! A path: one reliable queue pair between one local and one remote device.
 
 use verbs::{
-    Access, AddressVector, CompletionQueue, Destination, GlobalRoute, InitAttributes, QueuePair,
-    QueuePairOptions, ReadyToReceive, ReadyToSend,
+    Access, AddressVector, CompletionQueue, Destination, Ece, GlobalRoute, InitAttributes,
+    QueuePair, QueuePairOptions, ReadyToReceive, ReadyToSend,
 };
 
 use crate::config::Config;
 use crate::device::{Device, LocalPort};
 use crate::error::Error;
-use crate::handshake::message::{DeviceOffer, Invalid, Link, QueuePairEnd, mtu};
+use crate::handshake::message::{DeviceOffer, EceOptions, Invalid, Link, QueuePairEnd, mtu};
+use crate::random;
 
 /// A queue pair, with the count of work requests that its sending queue holds.
 pub(crate) struct Path {
     pub(crate) queue_pair: QueuePair,
+    /// Which of the own devices it is on.
+    pub(crate) device: usize,
+    /// Which of the peer's devices it leads to.
+    pub(crate) peer_device: usize,
     /// Requests that the sending queue can hold.
     depth: u32,
     /// Requests that are in it: posted, and not known to be finished.
     in_flight: u32,
     /// Bytes that can be sent inline.
     pub(crate) max_inline: u32,
+    /// Packets may overtake each other on the way.
+    pub(crate) reorders: bool,
+    stage: Stage,
     psn: u32,
+    ece: Option<EceOptions>,
+}
+
+/// How far a queue pair has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Reset,
+    Init,
+    ReadyToReceive,
+    ReadyToSend,
 }
 
 /// Sizes of a queue pair.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Depths {
     pub(crate) send: u32,
     pub(crate) receive: u32,
     pub(crate) inline: u32,
+}
+
+/// What a path leads over, as the plan says.
+#[derive(Clone, Copy)]
+pub(crate) struct PathSpec {
+    pub(crate) device: usize,
+    pub(crate) peer_device: usize,
+    /// Bytes.
+    pub(crate) mtu: u32,
+    pub(crate) reorders: bool,
 }
 
 /// Minimum RNR timer code: 0.64 ms (InfiniBand specification, table 45). Receives are always
@@ -39,27 +67,96 @@ const RNR_RETRY: u8 = 7;
 const HOP_LIMIT: u8 = 255;
 
 impl Path {
-    /// A queue pair in state INIT that the peer may write through. Everything is clamped to what
-    /// the device can do.
+    /// A queue pair in state RESET. The depths have been made to fit the device.
     pub(crate) fn create(
         device: &Device,
         cq: &CompletionQueue,
+        spec: &PathSpec,
         depths: Depths,
     ) -> Result<Self, Error> {
         let queue_pair = create_queue_pair(device, cq, depths)?;
-        queue_pair.to_init(&InitAttributes {
-            port: device.info.port,
-            pkey_index: device.local_port()?.pkey_index,
-            access: Access::REMOTE_WRITE,
-        })?;
         let granted = queue_pair.capabilities();
         Ok(Self {
+            device: spec.device,
+            peer_device: spec.peer_device,
             depth: granted.max_send_wr.min(depths.send),
             in_flight: 0,
-            max_inline: granted.max_inline,
+            // What is granted beyond the wish is used, too, unless none was wished for.
+            max_inline: if depths.inline == 0 {
+                0
+            } else {
+                granted.max_inline
+            },
+            reorders: spec.reorders,
+            stage: Stage::Reset,
             psn: random_psn()?,
+            ece: None,
             queue_pair,
         })
+    }
+
+    /// Moves the queue pair to INIT, where receives can be posted. The other end will be able to
+    /// do through it what `access` says.
+    pub(crate) fn initialise(
+        &mut self,
+        device: &Device,
+        pkey_index: u16,
+        access: Access,
+    ) -> Result<(), verbs::Error> {
+        if self.stage == Stage::Reset {
+            self.queue_pair.to_init(&InitAttributes {
+                port: device.info.port,
+                pkey_index,
+                access,
+            })?;
+            self.stage = Stage::Init;
+        }
+        Ok(())
+    }
+
+    /// Asks the driver which options of enhanced connection establishment it has, for the peer.
+    pub(crate) fn offer_ece(&mut self) {
+        self.ece = self.query_ece();
+    }
+
+    /// Takes the options that the peer has told, if this driver accepts them; without, the
+    /// connection works just as well. Before the move to RTR.
+    pub(crate) fn take_ece(&mut self, options: Option<EceOptions>) {
+        self.ece = options.filter(|options| {
+            let set = self.queue_pair.set_ece(&Ece {
+                vendor_id: options.vendor_id,
+                options: options.options,
+                comp_mask: 0,
+            });
+            if let Err(error) = &set {
+                tracing::debug!(%error, "without enhanced connection establishment");
+            }
+            set.is_ok()
+        });
+    }
+
+    /// After the move to RTS: what of the options remained, for the peer.
+    pub(crate) fn settle_ece(&mut self) {
+        if self.ece.is_some() {
+            self.ece = self.query_ece();
+        }
+    }
+
+    pub(crate) fn has_ece(&self) -> bool {
+        self.ece.is_some()
+    }
+
+    fn query_ece(&self) -> Option<EceOptions> {
+        match self.queue_pair.ece() {
+            Ok(options) => options.map(|options| EceOptions {
+                vendor_id: options.vendor_id,
+                options: options.options,
+            }),
+            Err(error) => {
+                tracing::debug!(%error, "without enhanced connection establishment");
+                None
+            }
+        }
     }
 
     /// This end, as the peer must know it.
@@ -67,46 +164,64 @@ impl Path {
         QueuePairEnd {
             number: self.queue_pair.number(),
             psn: self.psn,
+            ece: self.ece,
         }
     }
 
-    /// Connects to `remote` on the peer's device `offer`, and makes ready to receive and to send.
-    pub(crate) fn join(
-        &self,
-        device: &Device,
-        local: &LocalPort,
-        remote: QueuePairEnd,
-        offer: &DeviceOffer,
-        options: &PathOptions<'_>,
-    ) -> Result<(), Error> {
-        let path_mtu = mtu(options.mtu).ok_or_else(|| Error::Protocol {
-            peer: offer.name.clone(),
-            what: Invalid("an MTU that does not exist").to_string(),
-        })?;
-        let config = options.config;
-        let traffic_class = config.traffic_class.or(options.traffic_class).unwrap_or(0);
-        // One outstanding RDMA read is more than this protocol uses.
-        self.queue_pair.to_rtr(&ReadyToReceive {
-            mtu: path_mtu,
-            remote_qp: remote.number,
-            remote_psn: remote.psn,
-            max_dest_rd_atomic: 1,
-            min_rnr_timer: MIN_RNR_TIMER,
-            address: address(device, local, offer, config.service_level, traffic_class),
-        })?;
-        self.queue_pair.to_rts(&ReadyToSend {
-            psn: self.psn,
-            timeout: config.timeout,
-            retry_count: retry_count(config, device),
-            rnr_retry: RNR_RETRY,
-            max_rd_atomic: 1,
-        })?;
+    /// Connects to the peer, and makes ready to receive and to send. Called again after a failure
+    /// it goes on where it was.
+    pub(crate) fn join(&mut self, join: &Join<'_>) -> Result<(), Error> {
+        let Join {
+            config,
+            device,
+            local,
+            offer,
+            remote,
+            ..
+        } = join;
+        if self.stage < Stage::ReadyToReceive {
+            let path_mtu = mtu(join.mtu).ok_or_else(|| Error::Protocol {
+                peer: offer.name.clone(),
+                what: Invalid("an MTU that does not exist").to_string(),
+            })?;
+            // One outstanding RDMA read is more than this protocol uses.
+            self.queue_pair.to_rtr(&ReadyToReceive {
+                mtu: path_mtu,
+                remote_qp: remote.number,
+                remote_psn: remote.psn,
+                max_dest_rd_atomic: 1,
+                min_rnr_timer: MIN_RNR_TIMER,
+                address: address(
+                    device,
+                    local,
+                    offer,
+                    config.service_level,
+                    join.traffic_class,
+                ),
+            })?;
+            self.stage = Stage::ReadyToReceive;
+        }
+        if self.stage < Stage::ReadyToSend {
+            self.queue_pair.to_rts(&ReadyToSend {
+                psn: self.psn,
+                timeout: config.timeout,
+                retry_count: retry_count(config, device),
+                rnr_retry: RNR_RETRY,
+                max_rd_atomic: 1,
+            })?;
+            self.stage = Stage::ReadyToSend;
+        }
         Ok(())
     }
 
     /// Requests that can be posted now.
     pub(crate) fn room(&self) -> u32 {
         self.depth - self.in_flight
+    }
+
+    /// Requests that are in the sending queue.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
     }
 
     pub(crate) fn depth(&self) -> u32 {
@@ -136,12 +251,16 @@ pub(crate) fn retry_count(config: &Config, device: &Device) -> u8 {
     config.retry_count.min(most)
 }
 
-/// What a path must be told besides its two ends.
-pub(crate) struct PathOptions<'a> {
+/// What a path must be told to connect to the other end.
+pub(crate) struct Join<'a> {
     pub(crate) config: &'a Config,
-    pub(crate) traffic_class: Option<u8>,
+    pub(crate) device: &'a Device,
+    pub(crate) local: &'a LocalPort,
+    pub(crate) offer: &'a DeviceOffer,
+    pub(crate) remote: QueuePairEnd,
     /// Bytes.
     pub(crate) mtu: u32,
+    pub(crate) traffic_class: u8,
 }
 
 /// Creates the queue pair, asking for less inline room as long as the device refuses: there is no
@@ -151,14 +270,13 @@ fn create_queue_pair(
     cq: &CompletionQueue,
     depths: Depths,
 ) -> Result<QueuePair, Error> {
-    let most = device.attributes.max_qp_wr;
     let mut max_inline = depths.inline;
     loop {
         let created = device.pd.create_qp(&QueuePairOptions {
             send_cq: cq,
             recv_cq: cq,
-            max_send_wr: depths.send.min(most),
-            max_recv_wr: depths.receive.min(most).max(1),
+            max_send_wr: depths.send,
+            max_recv_wr: depths.receive,
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline,
@@ -205,25 +323,5 @@ fn address(
 /// A random 24-bit packet sequence number, so that packets of an earlier queue pair with the same
 /// number are not taken for ours.
 fn random_psn() -> Result<u32, Error> {
-    Ok(random_u32()? & 0xff_ffff)
-}
-
-pub(crate) fn random_u32() -> Result<u32, Error> {
-    getrandom::u32().map_err(|error| {
-        Error::system(
-            "reading random bytes",
-            std::io::Error::other(error.to_string()),
-        )
-    })
-}
-
-pub(crate) fn random_cookie() -> Result<[u8; 16], Error> {
-    let mut cookie = [0; 16];
-    getrandom::fill(&mut cookie).map_err(|error| {
-        Error::system(
-            "reading random bytes",
-            std::io::Error::other(error.to_string()),
-        )
-    })?;
-    Ok(cookie)
+    Ok(random::u32()? & 0xff_ffff)
 }

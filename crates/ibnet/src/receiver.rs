@@ -8,27 +8,32 @@ use std::sync::Arc;
 
 use verbs::{Access, RecvRequest, RemoteAddress, SendRequest, Sge, WcOpcode, WorkCompletion};
 
-use crate::connection::{Core, Parts};
+use crate::assembly::RECEIVE_CHAIN;
+use crate::connection::{Core, End, Parts};
+use crate::device::LocalPort;
 use crate::error::Error;
+use crate::flush::{FLUSH_DEPTH, Flusher};
 use crate::handshake::message::RemoteArea;
-use crate::inbox::{Inbox, Violation};
+use crate::inbox::{Inbox, NO_REQUEST, Violation};
 use crate::memory::Area;
 use crate::owned::Owned;
-use crate::path::Path;
 use crate::region::{Region, Registrar};
 use crate::requests::{RequestId, Table};
 use crate::ring::{self, Announcement, ENTRIES, MAX_GROUP, Staging};
 use crate::work_id::WorkId;
 
-/// Receives that are replaced with one call.
-const REPLENISH: usize = 32;
-
 /// Receives that are posted on every path: one for each part that can be under way, and those that
 /// wait to be replaced.
-pub(crate) const RECEIVE_QUEUE_DEPTH: u32 = ENTRIES as u32 + REPLENISH as u32;
+pub(crate) const RECEIVE_QUEUE_DEPTH: u32 = ENTRIES as u32 + RECEIVE_CHAIN as u32;
 
 /// Announcements that the sending queue of the receiver can hold.
 pub(crate) const ANNOUNCE_QUEUE_DEPTH: u32 = 128;
+
+/// Completions of flushing reads that a receiver's completion queue must have room for.
+pub(crate) const COMPLETION_RESERVE: u32 = FLUSH_DEPTH;
+
+/// The path that announcements take. Their order does not matter: each entry has its own ready word.
+const ANNOUNCE_PATH: usize = 0;
 
 /// The receiving end of a connection.
 ///
@@ -37,16 +42,20 @@ pub(crate) const ANNOUNCE_QUEUE_DEPTH: u32 = 128;
 ///
 /// Dropping it closes the connection, whatever is outstanding.
 pub struct RecvConnection {
+    // Before the core, whose completion queues its queue pairs use.
+    flusher: Flusher,
     core: Core,
     staging: Staging,
     /// Sizes that the sender has written.
     sizes: Area,
     /// The ring in the sender's memory.
-    ring: RemoteAddress,
+    ring: RemoteArea,
     requests: Table<Receive>,
     inbox: Inbox,
     receives: Vec<Receives>,
-    replacements: Box<[RecvRequest; REPLENISH]>,
+    /// Receives that are replaced with one call.
+    batch: usize,
+    replacements: Box<[RecvRequest; RECEIVE_CHAIN]>,
     announced_since_signal: u32,
     is_closed: bool,
     pub(crate) owned: Owned<Vec<crate::owned::Buffer>>,
@@ -78,7 +87,18 @@ impl Received {
     }
 }
 
-/// What is left to do for one grouped receive.
+/// Whether a flush is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Nothing has to be flushed: none of it is device memory, or flushing is switched off.
+    NotNeeded,
+    /// Too much is outstanding: try again.
+    NotReady,
+    /// Done when [`test`](RecvConnection::test) says so.
+    Started(RequestId),
+}
+
+/// What is left to do for one grouped receive, or for a flush.
 #[derive(Clone, Copy, Default)]
 struct Receive {
     buffers: u8,
@@ -97,42 +117,28 @@ struct Receives {
 /// What a receiving end is made of.
 pub(crate) struct ReceiverParts {
     pub(crate) common: Parts,
+    pub(crate) locals: Vec<LocalPort>,
     pub(crate) staging: Staging,
     pub(crate) sizes: Area,
     pub(crate) ring: RemoteArea,
     pub(crate) first_entry: u64,
 }
 
-/// Posts the receives of a new path; possible from state INIT on.
-pub(crate) fn post_all_receives(path: &Path) -> Result<(), Error> {
-    let mut chain = [RecvRequest::new(0); REPLENISH];
-    let mut left = RECEIVE_QUEUE_DEPTH as usize;
-    while left > 0 {
-        let count = left.min(REPLENISH);
-        post_receives(path, &mut chain[..count]).map_err(|source| Error::Post {
-            connection: format!("queue pair {:#x}", path.queue_pair.number()),
-            source: Arc::new(source),
-        })?;
-        left -= count;
-    }
-    Ok(())
-}
-
-fn post_receives(path: &Path, chain: &mut [RecvRequest]) -> Result<(), verbs::PostError> {
-    // SAFETY: these receives name no memory.
-    unsafe { path.queue_pair.post_recv(chain) }
-}
-
 impl RecvConnection {
     pub(crate) fn new(parts: ReceiverParts) -> Result<Self, Error> {
         let ReceiverParts {
             common,
+            locals,
             staging,
             sizes,
             ring,
             first_entry,
         } = parts;
+        let depth = common.ends.depths.receive as usize;
+        // A shallow queue is replenished more often, so that most of it is always posted.
+        let batch = (depth / 8).clamp(1, RECEIVE_CHAIN);
         let receives = common
+            .ends
             .paths
             .iter()
             .map(|_| Receives {
@@ -142,18 +148,18 @@ impl RecvConnection {
             .collect();
         let core = Core::new(common)?;
         Ok(Self {
+            flusher: Flusher::new(core.config(), locals),
             core,
             staging,
             sizes,
-            ring: RemoteAddress {
-                address: ring.address,
-                // One for each device of the sender, checked when it arrived.
-                rkey: ring.rkeys.first().copied().unwrap_or(0),
-            },
+            ring,
             requests: Table::new(),
-            inbox: Inbox::new(first_entry),
+            // Each message takes at most one receive of a path: with no more of them announced
+            // than are surely posted, none ever finds the queue empty.
+            inbox: Inbox::new(first_entry, (depth - batch) as u64),
             receives,
-            replacements: Box::new([RecvRequest::new(0); REPLENISH]),
+            batch,
+            replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),
             announced_since_signal: 0,
             is_closed: false,
             owned: Owned::new(),
@@ -162,10 +168,7 @@ impl RecvConnection {
 
     /// Registers memory for this connection, also from other threads.
     pub fn registrar(&self) -> Registrar {
-        Registrar::new(
-            &self.core.device,
-            Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-        )
+        Registrar::new(&self.core.nic, RECEIVING)
     }
 
     /// Both ends, in words.
@@ -185,12 +188,33 @@ impl RecvConnection {
     /// # Errors
     /// The connection has failed, or an argument does not fit it.
     pub unsafe fn irecv(&mut self, buffers: &[RecvBuffer<'_>]) -> Result<Option<RequestId>, Error> {
-        self.core.check()?;
-        if self.core.needs_attention() {
-            self.attend()?;
-            if !self.core.accepts_requests()? {
-                return Ok(None);
-            }
+        self.announce_receive(buffers, true)
+    }
+
+    /// As [`irecv`](Self::irecv), for a caller that finds out by itself when the data is there, for
+    /// instance by flags in the data (NCCL's LL and LL128 protocols,
+    /// `NCCL_NET_OPTIONAL_RECV_COMPLETION`): the request is done at once, with the capacities for
+    /// sizes.
+    ///
+    /// # Safety
+    /// As for [`irecv`](Self::irecv), but until the data is there.
+    ///
+    /// # Errors
+    /// As for [`irecv`](Self::irecv).
+    pub unsafe fn irecv_unawaited(
+        &mut self,
+        buffers: &[RecvBuffer<'_>],
+    ) -> Result<Option<RequestId>, Error> {
+        self.announce_receive(buffers, false)
+    }
+
+    fn announce_receive(
+        &mut self,
+        buffers: &[RecvBuffer<'_>],
+        is_awaited: bool,
+    ) -> Result<Option<RequestId>, Error> {
+        if !self.takes_requests()? {
+            return Ok(None);
         }
         if !(1..=MAX_GROUP).contains(&buffers.len()) {
             return Err(Error::InvalidArgument(format!(
@@ -198,34 +222,104 @@ impl RecvConnection {
                 buffers.len()
             )));
         }
+        for buffer in buffers {
+            self.check_buffer(buffer)?;
+        }
         if !self.has_room(buffers.len() as u64) {
             self.progress()?;
             if !self.has_room(buffers.len() as u64) {
                 return Ok(None);
             }
         }
-        let first = self.inbox.next();
-        for (position, buffer) in buffers.iter().enumerate() {
-            let entry = self.announcement(buffer, position, buffers.len())?;
-            self.staging
-                .write(first.wrapping_add(position as u64), &entry);
-        }
-
         let count = buffers.len() as u8;
-        let receive = Receive {
+        let mut receive = Receive {
             buffers: count,
             outstanding: count,
             sizes: [0; MAX_GROUP],
         };
+        if !is_awaited {
+            receive.outstanding = 0;
+            for (size, buffer) in receive.sizes.iter_mut().zip(buffers) {
+                *size = clamp_capacity(buffer.capacity);
+            }
+        }
         let Some(request) = self.requests.insert(receive) else {
             return Ok(None);
         };
+        let owner = if is_awaited {
+            request.index()
+        } else {
+            NO_REQUEST
+        };
+        let first = self.inbox.next();
+        let devices = self.core.cqs.len();
         for (position, buffer) in buffers.iter().enumerate() {
             let capacity = clamp_capacity(buffer.capacity);
-            self.inbox.open(request.index(), position as u8, capacity);
+            let entry = Announcement {
+                address: buffer.data as u64,
+                capacity,
+                tag: buffer.tag as u32,
+                group: count,
+                position: position as u8,
+            };
+            let rkeys = (0..devices).map(|d| buffer.region.map_or(0, |region| region.rkey(d)));
+            self.staging
+                .write(first.wrapping_add(position as u64), &entry, rkeys);
+            self.inbox.open(owner, position as u8, capacity);
         }
-        self.announce(first, buffers.len(), request)?;
+        self.announce(first, buffers.len())?;
         Ok(Some(request))
+    }
+
+    /// Makes what was received into `buffers`, the data and registration of each, visible to the
+    /// device whose memory it is: reads a byte back through every network device that received
+    /// (InfiniBand specification, volume 1, section 9.5: a read is answered after earlier writes).
+    /// Does nothing for host memory.
+    ///
+    /// # Safety
+    /// The registrations must stay valid until the flush is done, or the connection is dropped.
+    ///
+    /// # Errors
+    /// The connection has failed, or a buffer does not lie in its registration.
+    pub unsafe fn iflush(
+        &mut self,
+        buffers: &[(*const u8, usize, &Region)],
+    ) -> Result<Flush, Error> {
+        self.core.check()?;
+        for (data, length, region) in buffers {
+            region.check(&self.core.nic, RECEIVING, *data, *length)?;
+        }
+        let target = buffers
+            .iter()
+            .rev()
+            .find(|(_, length, region)| *length > 0 && region.needs_flush());
+        let Some((data, _, region)) = target else {
+            return Ok(Flush::NotNeeded);
+        };
+        if !self.flusher.is_enabled() {
+            return Ok(Flush::NotNeeded);
+        }
+        if !self.takes_requests()? {
+            return Ok(Flush::NotReady);
+        }
+        if self.requests.is_full() || !self.flusher.has_room() {
+            self.progress()?;
+            if self.requests.is_full() || !self.flusher.has_room() {
+                return Ok(Flush::NotReady);
+            }
+        }
+        self.flusher.prepare(&self.core)?;
+        let Some(request) = self.requests.insert(Receive {
+            outstanding: self.core.cqs.len() as u8,
+            ..Receive::default()
+        }) else {
+            return Ok(Flush::NotReady);
+        };
+        if let Err(source) = self.flusher.post(*data as u64, region, request) {
+            // Some reads may be under way: the connection cannot go on (pitfall 85).
+            return Err(self.post_failed(source));
+        }
+        Ok(Flush::Started(request))
     }
 
     /// Whether `request` is done: what has arrived, or `None` while it is not. A request that is
@@ -234,25 +328,7 @@ impl RecvConnection {
     /// # Errors
     /// The request is not outstanding, or the connection has failed before it was done.
     pub fn test(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
-        if let Some(received) = self.finished(request)? {
-            return Ok(Some(received));
-        }
-        self.core.check()?;
-        self.progress()?;
-        if let Some(received) = self.finished(request)? {
-            return Ok(Some(received));
-        }
-        if self.core.needs_attention() {
-            self.attend()?;
-            // What the sender completed before it left is in the queue, or about to be: the end may
-            // not be declared while there is still news to be had.
-            while self.progress()? > 0 {}
-            if let Some(received) = self.finished(request)? {
-                return Ok(Some(received));
-            }
-            self.core.fail_after_grace()?;
-        }
-        Ok(None)
+        self.test_request(request)
     }
 
     /// Requests that are not done, or whose end has not been asked for.
@@ -289,76 +365,42 @@ impl RecvConnection {
         self.core.close(taken)
     }
 
-    fn finished(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
-        let receive = *self.requests.find(request)?;
-        if receive.outstanding > 0 {
-            return Ok(None);
-        }
-        self.requests.remove(request);
-        Ok(Some(Received {
-            sizes: receive.sizes,
-            buffers: receive.buffers,
-        }))
-    }
-
     /// Whether `buffers` more can be announced now.
     fn has_room(&self, buffers: u64) -> bool {
         // A group is at most two writes: one more at the end of the ring.
-        !self.requests.is_full() && self.inbox.has_room(buffers) && self.core.paths[0].room() >= 2
+        !self.requests.is_full()
+            && self.inbox.has_room(buffers)
+            && self.core.paths[ANNOUNCE_PATH].room() >= 2
     }
 
-    fn announcement(
-        &self,
-        buffer: &RecvBuffer<'_>,
-        position: usize,
-        group: usize,
-    ) -> Result<Announcement, Error> {
-        let rkey = match buffer.region {
-            Some(region) => {
-                let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-                region.check(&self.core.device, access, buffer.data, buffer.capacity)?;
-                region.rkey()
-            }
-            None if buffer.capacity == 0 => 0,
-            None => {
-                return Err(Error::InvalidArgument(format!(
-                    "receiving {} bytes into memory that is not registered",
-                    buffer.capacity
-                )));
-            }
-        };
-        Ok(Announcement {
-            address: buffer.data as u64,
-            capacity: clamp_capacity(buffer.capacity),
-            tag: buffer.tag as u32,
-            group: group as u8,
-            position: position as u8,
-            rkey,
-        })
+    fn check_buffer(&self, buffer: &RecvBuffer<'_>) -> Result<(), Error> {
+        match buffer.region {
+            Some(region) => region.check(&self.core.nic, RECEIVING, buffer.data, buffer.capacity),
+            None if buffer.capacity == 0 => Ok(()),
+            None => Err(Error::InvalidArgument(format!(
+                "receiving {} bytes into memory that is not registered",
+                buffer.capacity
+            ))),
+        }
     }
 
     /// Writes the prepared entries into the sender's ring.
-    fn announce(&mut self, first: u64, count: usize, request: RequestId) -> Result<(), Error> {
+    fn announce(&mut self, first: u64, count: usize) -> Result<(), Error> {
         let start = ring::slot(first);
         let before_end = count.min(ENTRIES as usize - start);
         let mut chain = [
             self.announce_write(start, before_end),
-            self.announce_write(0, 0),
+            self.announce_write(0, count - before_end),
         ];
-        let mut writes = 1;
-        if before_end < count {
-            chain[1] = self.announce_write(0, count - before_end);
-            writes = 2;
-        }
-        let path = &mut self.core.paths[0];
+        let writes = if before_end < count { 2 } else { 1 };
+        let path = &mut self.core.paths[ANNOUNCE_PATH];
         path.posted(writes);
         self.announced_since_signal += writes;
         // Unsignalled requests hold their place in the queue until a later signalled one is done.
         if self.announced_since_signal >= path.depth() / 4 {
             let work = WorkId {
-                path: 0,
+                path: ANNOUNCE_PATH,
                 requests: self.announced_since_signal,
-                request,
             };
             let last = &mut chain[writes as usize - 1];
             *last = last.with_wr_id(work.encode()).signaled();
@@ -367,48 +409,38 @@ impl RecvConnection {
         // SAFETY: the entries lie in this connection's staging area, which is freed after the
         // queue pairs; a slot is written again only after its message has arrived, which the
         // sender could only send after it had the entry.
-        let posted = unsafe {
-            self.core.paths[0]
-                .queue_pair
-                .post_send(&mut chain[..writes as usize])
-        };
-        posted.map_err(|error| {
-            let connection = self.core.names().to_string();
-            self.core.fail(Error::Post {
-                connection,
-                source: Arc::new(error),
-            })
+        let posted = unsafe { path.queue_pair.post_send(&mut chain[..writes as usize]) };
+        posted.map_err(|error| self.post_failed(error))
+    }
+
+    #[cold]
+    fn post_failed(&mut self, source: verbs::PostError) -> Error {
+        let connection = self.core.names().to_string();
+        self.core.fail(Error::Post {
+            connection,
+            source: Arc::new(source),
         })
     }
 
     fn announce_write(&self, slot: usize, count: usize) -> SendRequest {
+        let path = &self.core.paths[ANNOUNCE_PATH];
         let entry_bytes = self.staging.entry_bytes();
         let length = (count * entry_bytes) as u32;
         let local = Sge {
             address: self.staging.address_of(slot),
             length,
-            lkey: self.staging.lkey(),
+            lkey: self.staging.lkey(path.device),
         };
         let remote = RemoteAddress {
             address: self.ring.address + (slot * entry_bytes) as u64,
-            rkey: self.ring.rkey,
+            rkey: self.ring.rkeys[path.peer_device],
         };
         let request = SendRequest::write(0, Some(local), remote);
-        if length <= self.core.paths[0].max_inline {
+        if length <= path.max_inline {
             request.inline()
         } else {
             request
         }
-    }
-
-    /// Takes a batch of completions, whichever requests they belong to; tells how many.
-    fn progress(&mut self) -> Result<usize, Error> {
-        let count = self.core.poll()?;
-        for index in 0..count {
-            let completion = self.core.completion(index);
-            self.complete(&completion)?;
-        }
-        Ok(count)
     }
 
     fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
@@ -416,23 +448,30 @@ impl RecvConnection {
             self.core.work_failed(completion);
             return Ok(());
         }
-        if completion.opcode() == WcOpcode::RDMA_WRITE {
+        let opcode = completion.opcode();
+        if opcode == WcOpcode::RECV_RDMA_WITH_IMM {
+            self.take_part(completion)?;
+            // Receives are posted with the number of their path.
+            return self.consumed(completion.wr_id() as usize);
+        }
+        if opcode == WcOpcode::RDMA_WRITE {
             let work = WorkId::decode(completion.wr_id());
-            if let Some(path) = self.core.paths.get_mut(usize::from(work.path)) {
+            if let Some(path) = self.core.paths.get_mut(work.path) {
                 path.finished(work.requests);
             }
             return Ok(());
         }
-        if completion.opcode() != WcOpcode::RECV_RDMA_WITH_IMM {
-            let error = self
-                .core
-                .protocol_error("something other than a write with immediate");
-            return Err(self.core.fail(error));
+        if opcode == WcOpcode::RDMA_READ {
+            let request = self.flusher.finished(completion.wr_id());
+            if let Some(flush) = self.requests.at(request) {
+                flush.outstanding = flush.outstanding.saturating_sub(1);
+            }
+            return Ok(());
         }
-        // Receives are posted with the number of their path.
-        let path = completion.wr_id() as usize;
-        self.take_part(completion)?;
-        self.consumed(path)
+        let error = self
+            .core
+            .protocol_error("something other than a write with immediate");
+        Err(self.core.fail(error))
     }
 
     /// A part of a message has arrived.
@@ -466,20 +505,48 @@ impl RecvConnection {
         };
         receives.taken += 1;
         receives.to_replace += 1;
-        if receives.to_replace < REPLENISH {
+        if receives.to_replace < self.batch {
             return Ok(());
         }
         receives.to_replace = 0;
-        for replacement in self.replacements.iter_mut() {
-            *replacement = RecvRequest::new(path as u64);
+        let chain = &mut self.replacements[..self.batch];
+        chain.fill(RecvRequest::new(path as u64));
+        // SAFETY: these receives name no memory.
+        let posted = unsafe { self.core.paths[path].queue_pair.post_recv(chain) };
+        posted.map_err(|error| self.post_failed(error))
+    }
+}
+
+impl End for RecvConnection {
+    type Done = Received;
+
+    fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn finished(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
+        let receive = *self.requests.find(request)?;
+        if receive.outstanding > 0 {
+            return Ok(None);
         }
-        post_receives(&self.core.paths[path], &mut self.replacements[..]).map_err(|error| {
-            let connection = self.core.names().to_string();
-            self.core.fail(Error::Post {
-                connection,
-                source: Arc::new(error),
-            })
-        })
+        self.requests.remove(request);
+        Ok(Some(Received {
+            sizes: receive.sizes,
+            buffers: receive.buffers,
+        }))
+    }
+
+    fn progress(&mut self) -> Result<usize, Error> {
+        let mut total = 0;
+        for device in 0..self.core.cqs.len() {
+            let count = self.core.poll(device)?;
+            for index in 0..count {
+                let completion = self.core.completion(index);
+                self.complete(&completion)?;
+            }
+            total += count;
+        }
+        Ok(total)
     }
 
     fn attend(&mut self) -> Result<(), Error> {
@@ -495,6 +562,9 @@ impl Drop for RecvConnection {
         }
     }
 }
+
+/// What memory that is received into must allow.
+const RECEIVING: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
 
 /// Capacities beyond what sizes can express are announced as the most that they can.
 fn clamp_capacity(capacity: usize) -> u32 {

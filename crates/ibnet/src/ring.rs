@@ -21,7 +21,7 @@
 //! Both ends are on machines of one byte order in practice (every RDMA host that NCCL runs on is
 //! little-endian), and the layout says so: all numbers are little-endian.
 
-use verbs::Access;
+use verbs::{Access, ProtectionDomain};
 
 use crate::error::Error;
 use crate::memory::Area;
@@ -67,8 +67,6 @@ pub(crate) struct Announcement {
     pub(crate) group: u8,
     /// Position in the group.
     pub(crate) position: u8,
-    /// Of the receiver's first device.
-    pub(crate) rkey: u32,
 }
 
 /// The ring as the sender sees it: memory that the receiver writes.
@@ -79,13 +77,14 @@ pub(crate) struct Announced {
 
 impl Announced {
     /// A ring in which nothing from `first_entry` on is announced yet.
-    pub(crate) fn new(
-        pd: &verbs::ProtectionDomain,
+    pub(crate) fn new<'a>(
+        domains: impl IntoIterator<Item = &'a ProtectionDomain>,
         entry_bytes: usize,
         first_entry: u64,
     ) -> Result<Self, Error> {
+        // Not with relaxed ordering: the ready word must come last (pitfall 93).
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let area = Area::new(pd, ENTRIES as usize * entry_bytes, access)?;
+        let area = Area::new(domains, ENTRIES as usize * entry_bytes, access)?;
         // The peer does not know the address yet, so this is the one time that we write.
         for ahead in 0..ENTRIES {
             let id = first_entry.wrapping_add(ahead);
@@ -109,6 +108,13 @@ impl Announced {
         }
         Some(read_entry(&self.area, slot(id) * self.entry_bytes))
     }
+
+    /// The key for the receiver's device `device` in entry `id`, which has been read. An entry is
+    /// written anew only after its message has arrived.
+    pub(crate) fn rkey(&self, id: u64, device: usize) -> u32 {
+        let start = slot(id) * self.entry_bytes + RKEYS;
+        self.area.read_u32(start + device * 4)
+    }
 }
 
 /// The receiver's copy of the ring, from which the NIC sends the entries.
@@ -118,13 +124,21 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    pub(crate) fn new(pd: &verbs::ProtectionDomain, entry_bytes: usize) -> Result<Self, Error> {
-        let area = Area::new(pd, ENTRIES as usize * entry_bytes, Access::empty())?;
+    pub(crate) fn new<'a>(
+        domains: impl IntoIterator<Item = &'a ProtectionDomain>,
+        entry_bytes: usize,
+    ) -> Result<Self, Error> {
+        let area = Area::new(domains, ENTRIES as usize * entry_bytes, Access::empty())?;
         Ok(Self { area, entry_bytes })
     }
 
-    /// Prepares entry `id`.
-    pub(crate) fn write(&self, id: u64, entry: &Announcement) {
+    /// Prepares entry `id`, with one of `rkeys` for each device.
+    pub(crate) fn write(
+        &self,
+        id: u64,
+        entry: &Announcement,
+        rkeys: impl IntoIterator<Item = u32>,
+    ) {
         let start = slot(id) * self.entry_bytes;
         let area = &self.area;
         area.write_u64(start + ADDRESS, entry.address);
@@ -134,12 +148,14 @@ impl Staging {
             start + GROUP,
             u32::from(entry.group) | u32::from(entry.position) << 8,
         );
-        area.write_u32(start + RKEYS, entry.rkey);
+        for (device, rkey) in rkeys.into_iter().enumerate() {
+            area.write_u32(start + RKEYS + device * 4, rkey);
+        }
         area.write_u64(ready_offset(slot(id), self.entry_bytes), id);
     }
 
-    pub(crate) fn lkey(&self) -> u32 {
-        self.area.lkey()
+    pub(crate) fn lkey(&self, device: usize) -> u32 {
+        self.area.lkey(device)
     }
 
     /// Where the entries of slot `slot` on lie in this copy.
@@ -164,7 +180,6 @@ fn read_entry(area: &Area, start: usize) -> Announcement {
         tag: area.read_u32(start + TAG),
         group: group as u8,
         position: (group >> 8) as u8,
-        rkey: area.read_u32(start + RKEYS),
     }
 }
 

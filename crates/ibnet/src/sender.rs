@@ -1,25 +1,28 @@
 //! The sending end.
 //!
 //! A send waits for the receiver's announcement, takes the buffer whose tag it has
-//! ([`crate::matching`]), and writes the data there. The last write carries the immediate that tells
-//! the receiver.
+//! ([`crate::matching`]), cuts the message into parts ([`crate::stripe`]), chooses a path for each
+//! ([`crate::spread`]) and writes the data there. The last write of each part carries the immediate
+//! that tells the receiver.
 
 use std::sync::Arc;
 
 use verbs::{Access, RemoteAddress, SendRequest, Sge, WorkCompletion};
 
-use crate::connection::{Core, Parts};
+use crate::connection::{Core, End, Parts};
 use crate::error::Error;
 use crate::handshake::message::{Closing, RemoteArea};
-use crate::immediate::{Immediate, SizeTold, lap};
-use crate::matching::{ImpossibleGroup, Match, Matching};
+use crate::immediate::SizeTold;
+use crate::matching::{ImpossibleGroup, Matching};
 use crate::memory::Area;
+use crate::outgoing::{Outgoing, Part, Shape};
 use crate::owned::Owned;
 use crate::part_log::PartLog;
 use crate::region::{Region, Registrar};
 use crate::requests::{RequestId, Table};
 use crate::ring::{self, Announced};
-use crate::stripe;
+use crate::spread::Spread;
+use crate::stripe::{self, Split};
 use crate::work_id::WorkId;
 
 /// Work requests that are built on the way to one `ibv_post_send`.
@@ -37,12 +40,18 @@ pub struct SendConnection {
     /// Sizes on their way to the peer's table, where they cannot be sent inline.
     sizes: Area,
     /// The peer's table.
-    size_table: RemoteAddress,
+    size_table: RemoteArea,
     requests: Table<Send>,
     /// Parts in the order posted, for each path.
     parts: Vec<PartLog>,
+    /// Parts under way on each device: a device without is not polled.
+    under_way: Vec<u32>,
+    spread: Spread,
     chain: Box<[SendRequest; CHAIN]>,
     largest_write: u32,
+    /// Beyond this, data that may be reordered goes as plain writes, followed by an empty one with
+    /// the immediate. `None`: nothing is reordered.
+    bulk_threshold: Option<u32>,
     has_warned_of_cut: bool,
     is_closed: bool,
     pub(crate) owned: Owned<crate::owned::Buffer>,
@@ -77,34 +86,38 @@ impl SendConnection {
             first_entry,
             largest_write,
         } = parts;
-        let logs = common.paths.iter().map(|_| PartLog::new()).collect();
+        let logs = common.ends.paths.iter().map(|_| PartLog::new()).collect();
         let core = Core::new(common)?;
-        let nothing = RemoteAddress {
-            address: 0,
-            rkey: 0,
-        };
+        let config = core.config();
+        let spread = Spread::new(
+            config.path_policy,
+            core.paths.len(),
+            core.pairs(),
+            config.split_data,
+            config.min_part,
+        );
+        let reorders = core.paths.iter().any(|path| path.reorders);
         Ok(Self {
-            core,
             matching: Matching::new(ring, first_entry),
             sizes,
-            size_table: RemoteAddress {
-                address: size_table.address,
-                // One for each device of the peer, checked when it arrived.
-                rkey: size_table.rkeys.first().copied().unwrap_or(0),
-            },
+            size_table,
             requests: Table::new(),
             parts: logs,
-            chain: Box::new([SendRequest::write(0, None, nothing); CHAIN]),
+            under_way: vec![0; core.cqs.len()],
+            spread,
+            chain: Box::new([SendRequest::write(0, None, RemoteAddress::default()); CHAIN]),
             largest_write,
+            bulk_threshold: reorders.then_some(config.adaptive_routing_threshold),
             has_warned_of_cut: false,
             is_closed: false,
             owned: Owned::new(),
+            core,
         })
     }
 
     /// Registers memory for this connection, also from other threads.
     pub fn registrar(&self) -> Registrar {
-        Registrar::new(&self.core.device, Access::empty())
+        Registrar::new(&self.core.nic, Access::empty())
     }
 
     /// Both ends, in words.
@@ -132,82 +145,50 @@ impl SendConnection {
         tag: i32,
         region: Option<&Region>,
     ) -> Result<Option<RequestId>, Error> {
-        self.core.check()?;
-        if self.core.needs_attention() {
-            self.attend()?;
-            // Whoever has left will take no new message.
-            if !self.core.accepts_requests()? {
-                return Ok(None);
-            }
+        if !self.takes_requests()? {
+            return Ok(None);
         }
-        let lkey = self.lkey(data, length, region)?;
+        self.check_memory(data, length, region)?;
         let found = match self.matching.find(tag as u32) {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(None),
-            Err(ImpossibleGroup) => {
-                let error = self
-                    .core
-                    .protocol_error("an announcement of an impossible group");
-                return Err(self.core.fail(error));
-            }
+            Err(ImpossibleGroup) => return Err(self.impossible_group()),
         };
-        let Match { id, entry, .. } = found;
-        let size = self.cut(length, entry.capacity)?;
-
-        let writes = stripe::write_count(size, self.largest_write);
-        let size_told = if writes == 1 {
-            SizeTold::BySum
-        } else if size == entry.capacity {
-            SizeTold::AsAnnounced
-        } else {
-            SizeTold::InTable
-        };
-        let needed = writes + u32::from(size_told == SizeTold::InTable);
-        // The one path that there is; more will be chosen here.
-        let path = 0;
-        if needed > self.core.paths[path].depth() {
-            return Err(Error::InvalidArgument(format!(
-                "a message of {size} bytes needs {needed} writes of at most {} bytes, the \
-                 smaller of both ports' limits, and the queue holds {}",
-                self.largest_write,
-                self.core.paths[path].depth()
-            )));
-        }
-        if self.requests.is_full() || self.core.paths[path].room() < needed {
+        let size = self.cut(length, found.entry.capacity)?;
+        let split = self.spread.choose(size, &self.core.paths);
+        let shape = Shape::of(
+            size,
+            found.entry.capacity,
+            &split,
+            self.largest_write,
+            self.bulk_threshold,
+        );
+        if self.requests.is_full() || !self.has_room(&split, &shape)? {
             self.progress()?;
-            if self.requests.is_full() || self.core.paths[path].room() < needed {
+            if self.requests.is_full() || !self.has_room(&split, &shape)? {
                 return Ok(None);
             }
         }
-
         let Some(request) = self.requests.insert(Send {
-            outstanding: 1,
+            outstanding: split.parts as u8,
             size,
         }) else {
             return Ok(None);
         };
-        let immediate = Immediate {
-            slot: ring::slot(id) as u8,
-            size_told,
-            parts: 1,
-            lap: lap(id),
-        };
-        let part = Part {
-            path,
+        let message = Outgoing {
             request,
             data: data as u64,
-            lkey,
+            region,
             size,
-            writes,
-            needed,
-            remote: RemoteAddress {
-                address: entry.address,
-                rkey: entry.rkey,
-            },
-            immediate,
+            id: found.id,
+            remote: found.entry.address,
+            split,
+            shape,
         };
-        self.post(&part)?;
-        self.parts[path].push(request.index());
+        for index in 0..split.parts {
+            self.post_part(&message, index)?;
+        }
+        self.spread.sent(split.parts);
         self.matching.take(&found);
         Ok(Some(request))
     }
@@ -218,24 +199,7 @@ impl SendConnection {
     /// # Errors
     /// The request is not outstanding, or the connection has failed before it was done.
     pub fn test(&mut self, request: RequestId) -> Result<Option<usize>, Error> {
-        if let Some(size) = self.finished(request)? {
-            return Ok(Some(size));
-        }
-        self.core.check()?;
-        self.progress()?;
-        if let Some(size) = self.finished(request)? {
-            return Ok(Some(size));
-        }
-        if self.core.needs_attention() {
-            self.attend()?;
-            // The end may not be declared while there is still news to be had.
-            while self.progress()? > 0 {}
-            if let Some(size) = self.finished(request)? {
-                return Ok(Some(size));
-            }
-            self.core.fail_after_grace()?;
-        }
-        Ok(None)
+        self.test_request(request)
     }
 
     /// Requests that are not done, or whose end has not been asked for.
@@ -263,27 +227,28 @@ impl SendConnection {
         self.core.close(Vec::new())
     }
 
-    fn finished(&mut self, request: RequestId) -> Result<Option<usize>, Error> {
-        let send = *self.requests.find(request)?;
-        if send.outstanding > 0 {
-            return Ok(None);
-        }
-        self.requests.remove(request);
-        Ok(Some(send.size as usize))
-    }
-
-    /// The lkey for the caller's memory, which is checked to be usable.
-    fn lkey(&self, data: *const u8, length: usize, region: Option<&Region>) -> Result<u32, Error> {
+    /// The caller's memory is usable on every device of the connection.
+    fn check_memory(
+        &self,
+        data: *const u8,
+        length: usize,
+        region: Option<&Region>,
+    ) -> Result<(), Error> {
         match region {
-            Some(region) => {
-                region.check(&self.core.device, Access::empty(), data, length)?;
-                Ok(region.lkey())
-            }
-            None if length == 0 => Ok(0),
+            Some(region) => region.check(&self.core.nic, Access::empty(), data, length),
+            None if length == 0 => Ok(()),
             None => Err(Error::InvalidArgument(format!(
                 "sending {length} bytes from memory that is not registered"
             ))),
         }
+    }
+
+    #[cold]
+    fn impossible_group(&mut self) -> Error {
+        let error = self
+            .core
+            .protocol_error("an announcement of an impossible group");
+        self.core.fail(error)
     }
 
     /// The bytes to send of `length` into a buffer of `capacity`.
@@ -302,81 +267,106 @@ impl SendConnection {
                 capacity
             }
         };
-        if size as usize > self.core.device.info.max_message {
+        let most = self.core.nic.info().max_message;
+        if size as usize > most {
             return Err(Error::InvalidArgument(format!(
-                "a message of {size} bytes; {} can send {} at once",
-                self.core.device.label(),
-                self.core.device.info.max_message
+                "a message of {size} bytes; {} can send {most} at once",
+                self.core.nic.info().name
             )));
         }
         Ok(size)
     }
 
-    /// Posts the writes of a part, the last with the immediate.
-    fn post(&mut self, part: &Part) -> Result<(), Error> {
-        let max_inline = self.core.paths[part.path].max_inline;
-        let last = part.writes - 1;
-        let mut filled = 0;
-        for index in 0..part.writes {
-            let (offset, length) = stripe::write_at(part.size, self.largest_write, index);
-            let remote = RemoteAddress {
-                address: part.remote.address.wrapping_add(u64::from(offset)),
-                rkey: part.remote.rkey,
-            };
-            let local = (length > 0).then_some(Sge {
-                address: part.data.wrapping_add(u64::from(offset)),
-                length,
-                lkey: part.lkey,
-            });
-            if index < last {
-                self.chain[filled] = SendRequest::write(0, local, remote);
-                filled = self.post_when_full(part.path, filled + 1)?;
-                continue;
+    /// Whether each of the chosen paths has room for its part.
+    fn has_room(&self, split: &Split, shape: &Shape) -> Result<bool, Error> {
+        let needed = shape.most_requests();
+        for part in 0..split.parts {
+            let path = &self.core.paths[self.spread.path(part)];
+            if path.room() < needed {
+                return if path.depth() < needed {
+                    Err(self.never_fits(split.part_bytes, path.depth()))
+                } else {
+                    Ok(false)
+                };
             }
-            if part.immediate.size_told == SizeTold::InTable {
-                self.chain[filled] = self.size_record(part, max_inline);
-                filled = self.post_when_full(part.path, filled + 1)?;
-            }
-            let work = WorkId {
-                path: part.path as u8,
-                requests: part.needed,
-                request: part.request,
-            };
-            let request = SendRequest::write_with_immediate(
-                work.encode(),
-                local,
-                remote,
-                part.immediate.encode(),
-            )
-            .signaled();
-            self.chain[filled] = if length <= max_inline {
-                request.inline()
-            } else {
-                request
-            };
-            filled += 1;
         }
-        self.post_chain(part.path, filled)?;
-        self.core.paths[part.path].posted(part.needed);
+        Ok(true)
+    }
+
+    #[cold]
+    fn never_fits(&self, bytes: u32, depth: u32) -> Error {
+        Error::InvalidArgument(format!(
+            "{bytes} bytes over one path need too many writes of at most {} bytes, the smaller of \
+             both ports' limits: the queue holds {depth} requests",
+            self.largest_write
+        ))
+    }
+
+    /// Posts the writes of a part, the last with the immediate.
+    fn post_part(&mut self, message: &Outgoing<'_>, index: u32) -> Result<(), Error> {
+        let path = self.spread.path(index);
+        let (device, peer_device, max_inline) = {
+            let path = &self.core.paths[path];
+            (path.device, path.peer_device, path.max_inline)
+        };
+        let part = Part {
+            lkey: message.region.map_or(0, |region| region.lkey(device)),
+            rkey: self.matching.rkey(message.id, peer_device),
+            max_inline,
+        };
+        let (part_offset, part_bytes) = message.split.part(message.size, index);
+        let writes = stripe::write_count(part_bytes, self.largest_write);
+        let is_bulk = message.shape.is_bulk;
+        let mut requests = 0;
+        let mut filled = 0;
+        for index in 0..writes {
+            let (offset, length) = stripe::write_at(part_bytes, self.largest_write, index);
+            if index + 1 == writes && !is_bulk {
+                break;
+            }
+            self.chain[filled] = part.write(message, part_offset + offset, length);
+            filled = self.post_when_full(path, filled + 1)?;
+            requests += 1;
+        }
+        // One record will do: the receiver looks after the immediates of all parts have come.
+        if index == 0 && message.shape.size_told == SizeTold::InTable {
+            self.chain[filled] = self.size_record(message, path);
+            filled = self.post_when_full(path, filled + 1)?;
+            requests += 1;
+        }
+        requests += 1;
+        let (offset, length) = if is_bulk {
+            (part_bytes, 0)
+        } else {
+            stripe::write_at(part_bytes, self.largest_write, writes - 1)
+        };
+        let work = WorkId { path, requests };
+        self.chain[filled] = part.last(message, work, part_offset + offset, length);
+        self.post_chain(path, filled + 1)?;
+        self.core.paths[path].posted(requests);
+        self.under_way[device] += 1;
+        self.parts[path].push(message.request.index());
         Ok(())
     }
 
     /// The write of the message's size into the peer's table.
-    fn size_record(&mut self, part: &Part, max_inline: u32) -> SendRequest {
+    fn size_record(&mut self, message: &Outgoing<'_>, path: usize) -> SendRequest {
         const BYTES: u32 = 4;
-        let offset = usize::from(part.immediate.slot) * BYTES as usize;
-        self.sizes.write_u32(offset, part.size);
+        let path = &self.core.paths[path];
+        let offset = ring::slot(message.id) * BYTES as usize;
+        self.sizes.write_u32(offset, message.size);
         let local = Sge {
             address: self.sizes.address() + offset as u64,
             length: BYTES,
-            lkey: self.sizes.lkey(),
+            lkey: self.sizes.lkey(path.device),
         };
         let remote = RemoteAddress {
             address: self.size_table.address + offset as u64,
-            rkey: self.size_table.rkey,
+            // The key for the device that *this* path leads to (pitfall 42).
+            rkey: self.size_table.rkeys[path.peer_device],
         };
         let request = SendRequest::write(0, Some(local), remote);
-        if BYTES <= max_inline {
+        if BYTES <= path.max_inline {
             request.inline()
         } else {
             request
@@ -407,43 +397,25 @@ impl SendConnection {
         })
     }
 
-    /// Takes a batch of completions, whichever requests they belong to; tells how many.
-    fn progress(&mut self) -> Result<usize, Error> {
-        let count = self.core.poll()?;
-        for index in 0..count {
-            let completion = self.core.completion(index);
-            self.complete(&completion)?;
-        }
-        Ok(count)
-    }
-
-    fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
+    fn complete(&mut self, completion: &WorkCompletion) {
         if !completion.is_success() {
             self.core.work_failed(completion);
-            return Ok(());
+            return;
         }
         let work = WorkId::decode(completion.wr_id());
-        let path = usize::from(work.path);
-        let (Some(state), Some(parts)) = (self.core.paths.get_mut(path), self.parts.get_mut(path))
-        else {
-            return Ok(());
+        let (Some(path), Some(parts)) = (
+            self.core.paths.get_mut(work.path),
+            self.parts.get_mut(work.path),
+        ) else {
+            return;
         };
-        state.finished(work.requests);
-        parts.complete();
-        if let Some(send) = self.requests.at(work.request.index()) {
+        path.finished(work.requests);
+        self.under_way[path.device] = self.under_way[path.device].saturating_sub(1);
+        if let Some(send) = parts
+            .complete()
+            .and_then(|request| self.requests.at(request))
+        {
             send.outstanding = send.outstanding.saturating_sub(1);
-        }
-        Ok(())
-    }
-
-    fn attend(&mut self) -> Result<(), Error> {
-        self.attend_farewell();
-        self.core.check()
-    }
-
-    fn attend_farewell(&mut self) {
-        if let Some(closing) = self.core.attend() {
-            self.apply(&closing);
         }
     }
 
@@ -460,24 +432,50 @@ impl SendConnection {
     }
 }
 
+impl End for SendConnection {
+    type Done = usize;
+
+    fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn finished(&mut self, request: RequestId) -> Result<Option<usize>, Error> {
+        let send = *self.requests.find(request)?;
+        if send.outstanding > 0 {
+            return Ok(None);
+        }
+        self.requests.remove(request);
+        Ok(Some(send.size as usize))
+    }
+
+    fn progress(&mut self) -> Result<usize, Error> {
+        let mut total = 0;
+        for device in 0..self.under_way.len() {
+            if self.under_way[device] == 0 {
+                continue;
+            }
+            let count = self.core.poll(device)?;
+            for index in 0..count {
+                let completion = self.core.completion(index);
+                self.complete(&completion);
+            }
+            total += count;
+        }
+        Ok(total)
+    }
+
+    fn attend(&mut self) -> Result<(), Error> {
+        if let Some(closing) = self.core.attend() {
+            self.apply(&closing);
+        }
+        self.core.check()
+    }
+}
+
 impl Drop for SendConnection {
     fn drop(&mut self) {
         if let Err(error) = self.close_once() {
             tracing::warn!("closing {}: {error}", self.core.names());
         }
     }
-}
-
-/// One part of a message on its way to a path.
-struct Part {
-    path: usize,
-    request: RequestId,
-    data: u64,
-    lkey: u32,
-    size: u32,
-    writes: u32,
-    /// Work requests: the writes and the size record.
-    needed: u32,
-    remote: RemoteAddress,
-    immediate: Immediate,
 }

@@ -7,7 +7,6 @@ use crate::connecting::Connecting;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::handshake::message::Party;
 use crate::listener::Listener;
 use crate::monitor::Monitor;
 use crate::nic::Nics;
@@ -138,8 +137,7 @@ impl Transport {
     /// # Errors
     /// No such device, or no socket to listen on.
     pub fn listen(&self, device: usize) -> Result<Listener, Error> {
-        let nic = self.inner.nics.get(device)?;
-        Listener::new(Arc::clone(&self.inner), Arc::clone(&nic.members()[0]))
+        Listener::new(Arc::clone(&self.inner), self.inner.nics.get(device)?)
     }
 
     /// Begins to connect device `device` to the listener that gave out `handle`.
@@ -153,8 +151,7 @@ impl Transport {
         options: ConnectOptions,
     ) -> Result<Connecting, Error> {
         let nic = self.inner.nics.get(device)?;
-        let device = Arc::clone(&nic.members()[0]);
-        Connecting::new(Arc::clone(&self.inner), device, handle, options)
+        Connecting::new(Arc::clone(&self.inner), nic, handle, options)
     }
 }
 
@@ -163,20 +160,6 @@ fn link_name(layer: verbs::LinkLayer) -> String {
         verbs::LinkLayer::InfiniBand => "InfiniBand".to_owned(),
         verbs::LinkLayer::Ethernet => "RoCE".to_owned(),
         other => other.to_string(),
-    }
-}
-
-/// How this process introduces itself with one device.
-pub(crate) fn party(offer: crate::handshake::message::DeviceOffer) -> Party {
-    let host = nix::unistd::gethostname()
-        .map(|name| name.to_string_lossy().chars().take(60).collect::<String>())
-        .unwrap_or_default();
-    // 64 bytes at most, whatever the characters.
-    let host = if host.len() > 64 { String::new() } else { host };
-    Party {
-        host,
-        process: std::process::id(),
-        devices: vec![offer],
     }
 }
 

@@ -61,11 +61,6 @@ impl Device {
         format!("{}:{}", self.info.name, self.info.port)
     }
 
-    /// Whether `other` is a port of the same opened device, so that registrations are shared.
-    pub(crate) fn shares_registrations_with(&self, other: &Self) -> bool {
-        self.token == other.token
-    }
-
     /// The state of the port, and the GID and partition to use now. Cheap unless something has
     /// changed.
     pub(crate) fn local_port(&self) -> Result<LocalPort, Error> {
@@ -92,6 +87,8 @@ impl Device {
             // A driver with an unknown MTU gets the smallest, which every port can do.
             mtu: local.port.active_mtu.bytes().unwrap_or(256),
             max_message: local.port.max_message_size,
+            // Whoever introduces it knows the setting.
+            reorders: false,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::handle::Cookie;
 use crate::ring;
 
 /// Version of the protocol. Both ends must have the same.
-pub(crate) const PROTOCOL: u16 = 1;
+pub(crate) const PROTOCOL: u16 = 2;
 
 /// The most devices of one end of a connection.
 pub(crate) const MAX_DEVICES: usize = 8;
@@ -20,7 +20,7 @@ pub(crate) const MAX_DEVICES: usize = 8;
 /// The most paths of a connection.
 pub(crate) const MAX_PATHS: usize = 128;
 
-const MAX_NAME: usize = 64;
+pub(crate) const MAX_NAME: usize = 64;
 const MAX_REASON: usize = 512;
 
 /// Everything that travels on the TCP connection.
@@ -39,6 +39,16 @@ pub(crate) enum Message {
 pub(crate) struct Hello {
     pub(crate) cookie: Cookie,
     pub(crate) party: Party,
+    pub(crate) wishes: Wishes,
+}
+
+/// What the connector would like, for the listener to decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Wishes {
+    /// Queue pairs for each pair of devices: 1..=[`MAX_PATHS`].
+    pub(crate) queue_pairs: u8,
+    /// Traffic class of its packets, for a listener that has none of its own.
+    pub(crate) traffic_class: Option<u8>,
 }
 
 /// Who one end is and what it can use.
@@ -69,6 +79,8 @@ pub(crate) struct DeviceOffer {
     pub(crate) mtu: u32,
     /// Bytes.
     pub(crate) max_message: u32,
+    /// Whether the fabric may reorder packets (`NCCL_IB_ADAPTIVE_ROUTING`).
+    pub(crate) reorders: bool,
 }
 
 /// The link layer, as far as the protocol goes.
@@ -98,6 +110,8 @@ pub(crate) struct PathPlan {
     pub(crate) listener_device: u8,
     /// Bytes: the smaller of the two devices'.
     pub(crate) mtu: u32,
+    /// Whether packets may be reordered on the way: what either end says.
+    pub(crate) reorders: bool,
     pub(crate) queue_pair: QueuePairEnd,
 }
 
@@ -106,6 +120,16 @@ pub(crate) struct PathPlan {
 pub(crate) struct QueuePairEnd {
     pub(crate) number: u32,
     pub(crate) psn: u32,
+    /// Options of enhanced connection establishment: from the listener what it can do, from the
+    /// connector what both can. `None` if this end does not want any.
+    pub(crate) ece: Option<EceOptions>,
+}
+
+/// `struct ibv_ece`: the meaning of the bits is the vendor's, whose drivers check them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EceOptions {
+    pub(crate) vendor_id: u32,
+    pub(crate) options: u32,
 }
 
 /// Registered memory that the other end may write.
@@ -173,7 +197,7 @@ impl Message {
     /// Everything that can be checked without knowing the own side.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         match self {
-            Self::Hello(hello) => hello.party.check(),
+            Self::Hello(hello) => hello.check(),
             Self::Plan(plan) => plan.check(),
             Self::Endpoint(endpoint) => endpoint.check(),
             Self::Ready => Ok(()),
@@ -186,6 +210,16 @@ impl Message {
                 "counts of too many paths",
             ),
         }
+    }
+}
+
+impl Hello {
+    fn check(&self) -> Result<(), Invalid> {
+        ensure(
+            (1..=MAX_PATHS).contains(&usize::from(self.wishes.queue_pairs)),
+            "a number of queue pairs out of range",
+        )?;
+        self.party.check()
     }
 }
 

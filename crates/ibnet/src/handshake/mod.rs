@@ -1,8 +1,8 @@
 //! How two ends agree on a connection: messages, their framing, and the two state machines.
 //!
 //! Nothing here performs input or output, reads a clock or calls a verb. Bytes and the time go in;
-//! bytes, a deadline and the next thing to do come out. [`crate::connecting`] and
-//! [`crate::listener`] drive the machines over real sockets and devices.
+//! bytes, a deadline and the next thing to do come out. [`crate::conversation`] moves the bytes;
+//! [`crate::connecting`] and [`crate::listener`] do with real devices what the machines ask for.
 //!
 //! ```text
 //!  connector (will send)                       listener (will receive)
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Either end may send `Refusal` with a reason instead of going on. Afterwards the same TCP
-//! connection serves as the control channel ([`crate::control`]).
+//! connection serves as the control channel ([`crate::connection`]).
 #![forbid(unsafe_code)]
 
 pub(crate) mod acceptor;
@@ -23,5 +23,6 @@ pub(crate) mod connector;
 pub(crate) mod frame;
 pub(crate) mod message;
 pub(crate) mod plan;
+pub(crate) mod session;
 #[cfg(test)]
 mod tests;

@@ -4,10 +4,11 @@
 use std::time::{Duration, Instant};
 
 use super::acceptor::{self, Acceptor};
-use super::connector::{self, Connector, Failure};
+use super::connector::{self, Connector};
 use super::frame::{Decoder, MAX_MESSAGE, encode};
 use super::message::*;
 use super::plan::decide;
+use super::session::{Failure, Machine};
 use crate::ring;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -26,7 +27,17 @@ fn offer(name: &str) -> DeviceOffer {
         rail: None,
         mtu: 4096,
         max_message: 1 << 23,
+        reorders: false,
     }
+}
+
+const WISHES: Wishes = Wishes {
+    queue_pairs: 1,
+    traffic_class: None,
+};
+
+fn connector(name: &str, now: Instant) -> Connector {
+    Connector::new(COOKIE, party(name), WISHES, now, LIMIT)
 }
 
 fn gid(address: &str) -> [u8; 16] {
@@ -41,6 +52,14 @@ fn party(name: &str) -> Party {
     }
 }
 
+fn end(number: u32) -> QueuePairEnd {
+    QueuePairEnd {
+        number,
+        psn: 5,
+        ece: None,
+    }
+}
+
 fn plan() -> Plan {
     Plan {
         party: party("b0"),
@@ -48,7 +67,8 @@ fn plan() -> Plan {
             connector_device: 0,
             listener_device: 0,
             mtu: 1024,
-            queue_pair: QueuePairEnd { number: 42, psn: 5 },
+            reorders: false,
+            queue_pair: end(42),
         }],
         entry_bytes: ring::entry_bytes(1) as u8,
         first_entry: 256,
@@ -61,7 +81,7 @@ fn plan() -> Plan {
 
 fn endpoint() -> Endpoint {
     Endpoint {
-        queue_pairs: vec![QueuePairEnd { number: 43, psn: 6 }],
+        queue_pairs: vec![end(43)],
         ring: RemoteArea {
             address: 0x20000,
             rkeys: vec![10],
@@ -78,35 +98,36 @@ fn bytes_of(message: &Message) -> Vec<u8> {
 /// Runs a whole handshake, handing over `chunk` bytes at a time.
 fn handshake(chunk: usize) {
     let now = Instant::now();
-    let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
+    let mut client = connector("a0", now);
     let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
     let (mut connected, mut accepted) = (false, false);
     let (mut to_acceptor, mut to_connector) = (Vec::new(), Vec::new());
     for _ in 0..10_000 {
-        to_acceptor.extend(connector.take_output());
-        to_connector.extend(acceptor.take_output());
+        to_acceptor.extend(client.session().take_output());
+        to_connector.extend(acceptor.session().take_output());
         let take = |bytes: &mut Vec<u8>| bytes.drain(..chunk.min(bytes.len())).collect::<Vec<_>>();
-        acceptor.handle_bytes(&take(&mut to_acceptor));
-        connector.handle_bytes(&take(&mut to_connector));
-        match connector.step(now).unwrap() {
-            connector::Step::Build(received) => {
+        acceptor.session().handle_bytes(&take(&mut to_acceptor));
+        client.session().handle_bytes(&take(&mut to_connector));
+        match client.step(now).unwrap() {
+            Some(connector::Step::Build(received)) => {
                 assert_eq!(*received, plan());
-                connector.built(endpoint(), now);
+                client.built(endpoint(), now);
             }
-            connector::Step::Done => connected = true,
-            connector::Step::Wait => {}
+            Some(connector::Step::Done) => connected = true,
+            None => {}
         }
         match acceptor.step(now).unwrap() {
-            acceptor::Step::Plan(client) => {
-                assert_eq!(*client, party("a0"));
+            Some(acceptor::Step::Plan(hello)) => {
+                assert_eq!(hello.party, party("a0"));
+                assert_eq!(hello.wishes, WISHES);
                 acceptor.planned(plan(), 1, now);
             }
-            acceptor::Step::Join(received) => {
+            Some(acceptor::Step::Join(received)) => {
                 assert_eq!(*received, endpoint());
-                acceptor.joined();
+                acceptor.joined(now);
             }
-            acceptor::Step::Done => accepted = true,
-            acceptor::Step::Wait => {}
+            Some(acceptor::Step::Done) => accepted = true,
+            None => {}
         }
         if connected && accepted {
             return;
@@ -125,21 +146,23 @@ fn a_handshake_completes_whatever_the_chunks() {
 #[test]
 fn a_wrong_cookie_is_refused_and_told_nothing() {
     let now = Instant::now();
-    let mut stranger = Connector::new([0; 16], party("a0"), now, LIMIT);
+    let mut stranger = Connector::new([0; 16], party("a0"), WISHES, now, LIMIT);
     let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
-    acceptor.handle_bytes(&stranger.take_output());
+    acceptor
+        .session()
+        .handle_bytes(&stranger.session().take_output());
     assert!(matches!(acceptor.step(now), Err(Failure::Invalid(_))));
     assert!(!acceptor.is_known());
-    assert!(acceptor.take_output().is_empty());
+    assert!(acceptor.session().take_output().is_empty());
 }
 
 #[test]
 fn another_version_is_named() {
     let now = Instant::now();
-    let mut bytes = Connector::new(COOKIE, party("a0"), now, LIMIT).take_output();
+    let mut bytes = connector("a0", now).session().take_output();
     bytes[5] += 1;
     let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
-    acceptor.handle_bytes(&bytes);
+    acceptor.session().handle_bytes(&bytes);
     let Err(Failure::Invalid(Invalid(what))) = acceptor.step(now) else {
         panic!("accepted")
     };
@@ -149,10 +172,12 @@ fn another_version_is_named() {
 #[test]
 fn a_refusal_arrives_with_its_reason() {
     let now = Instant::now();
-    let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
-    connector.handle_bytes(&bytes_of(&Message::refusal(&"no\x07 \u{202e}device")));
+    let mut client = connector("a0", now);
+    client
+        .session()
+        .handle_bytes(&bytes_of(&Message::refusal(&"no\x07 \u{202e}device")));
     assert_eq!(
-        connector.step(now),
+        client.step(now),
         Err(Failure::Refused("no device".to_owned()))
     );
 }
@@ -221,9 +246,11 @@ fn every_field_out_of_range_is_refused() {
     for (what, spoil) in spoilers {
         let mut spoiled = plan();
         spoil(&mut spoiled);
-        let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
-        connector.handle_bytes(&bytes_of(&Message::Plan(spoiled)));
-        assert!(connector.step(now).is_err(), "{what} was accepted");
+        let mut client = connector("a0", now);
+        client
+            .session()
+            .handle_bytes(&bytes_of(&Message::Plan(spoiled)));
+        assert!(client.step(now).is_err(), "{what} was accepted");
     }
 }
 
@@ -242,13 +269,20 @@ fn an_endpoint_must_fit_the_plan() {
     let now = Instant::now();
     for (what, spoil) in spoilers {
         let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
-        let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
-        acceptor.handle_bytes(&connector.take_output());
-        assert!(matches!(acceptor.step(now), Ok(acceptor::Step::Plan(_))));
+        let mut client = connector("a0", now);
+        acceptor
+            .session()
+            .handle_bytes(&client.session().take_output());
+        assert!(matches!(
+            acceptor.step(now),
+            Ok(Some(acceptor::Step::Plan(_)))
+        ));
         acceptor.planned(plan(), 1, now);
         let mut spoiled = endpoint();
         spoil(&mut spoiled);
-        acceptor.handle_bytes(&bytes_of(&Message::Endpoint(spoiled)));
+        acceptor
+            .session()
+            .handle_bytes(&bytes_of(&Message::Endpoint(spoiled)));
         assert!(acceptor.step(now).is_err(), "{what} was accepted");
     }
 }
@@ -262,13 +296,13 @@ fn messages_out_of_turn_are_refused() {
         Message::Plan(plan()),
     ] {
         let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
-        acceptor.handle_bytes(&bytes_of(&message));
+        acceptor.session().handle_bytes(&bytes_of(&message));
         assert!(acceptor.step(now).is_err());
     }
     for message in [Message::Ready, Message::Endpoint(endpoint())] {
-        let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
-        connector.handle_bytes(&bytes_of(&message));
-        assert!(connector.step(now).is_err());
+        let mut client = connector("a0", now);
+        client.session().handle_bytes(&bytes_of(&message));
+        assert!(client.step(now).is_err());
     }
 }
 
@@ -294,9 +328,9 @@ fn random_bytes_never_panic_and_never_connect() {
             let position = random as usize / 7 % bytes.len();
             bytes[position] = (random >> 24) as u8;
         }
-        let mut connector = Connector::new(COOKIE, party("a0"), now, LIMIT);
-        connector.handle_bytes(&bytes);
-        if let Ok(connector::Step::Build(received)) = connector.step(now) {
+        let mut client = connector("a0", now);
+        client.session().handle_bytes(&bytes);
+        if let Ok(Some(connector::Step::Build(received))) = client.step(now) {
             Message::Plan(*received).check().unwrap();
         }
     }
@@ -306,12 +340,14 @@ fn random_bytes_never_panic_and_never_connect() {
 fn deadlines_move_with_every_step() {
     let start = Instant::now();
     let mut acceptor = Acceptor::new(COOKIE, start, LIMIT);
-    assert_eq!(acceptor.deadline(), start + LIMIT);
+    assert_eq!(acceptor.session().deadline(), start + LIMIT);
     let later = start + Duration::from_secs(10);
-    let mut connector = Connector::new(COOKIE, party("a0"), start, LIMIT);
-    acceptor.handle_bytes(&connector.take_output());
+    let mut client = connector("a0", start);
+    acceptor
+        .session()
+        .handle_bytes(&client.session().take_output());
     acceptor.step(later).unwrap();
-    assert_eq!(acceptor.deadline(), later + LIMIT);
+    assert_eq!(acceptor.session().deadline(), later + LIMIT);
 }
 
 #[test]
@@ -319,8 +355,71 @@ fn the_plan_takes_the_smaller_mtu_and_refuses_mixed_links() {
     let (mut one, other) = (party("a"), party("b"));
     one.devices[0].mtu = 1024;
     // Pitfall 40: both directions give the minimum.
-    assert_eq!(decide(&one, &other).unwrap()[0].mtu, 1024);
-    assert_eq!(decide(&other, &one).unwrap()[0].mtu, 1024);
+    assert_eq!(decide(&one, &other, 1).unwrap()[0].mtu, 1024);
+    assert_eq!(decide(&other, &one, 1).unwrap()[0].mtu, 1024);
     one.devices[0].link = Link::InfiniBand;
-    assert!(decide(&one, &other).is_err());
+    assert!(decide(&one, &other, 1).is_err());
+}
+
+#[test]
+fn paths_alternate_between_the_pairs_and_stay_within_bounds() {
+    let devices = |names: &[&str]| Party {
+        devices: names.iter().map(|name| offer(name)).collect(),
+        ..party("x")
+    };
+    for (theirs, ours, queue_pairs, expected) in [
+        (1, 1, 1, 1),
+        (1, 1, 4, 4),
+        (2, 1, 3, 6),
+        (1, 4, 2, 8),
+        (8, 8, 16, 128),
+        (8, 8, 128, 128),
+        (3, 2, 128, 126),
+        (1, 1, 128, 128),
+    ] {
+        let (one, other) = (devices(&["a"; 8][..theirs]), devices(&["b"; 8][..ours]));
+        let paths = decide(&one, &other, queue_pairs).unwrap();
+        assert_eq!(paths.len(), expected, "{theirs} and {ours} devices");
+        let pairs = theirs.max(ours);
+        let pair = |path: &super::plan::PathDecision| (path.connector_device, path.listener_device);
+        for window in paths.windows(pairs) {
+            let mut distinct: Vec<_> = window.iter().map(pair).collect();
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert_eq!(distinct.len(), pairs, "neighbours share a pair");
+        }
+    }
+}
+
+#[test]
+fn one_end_that_knows_of_reordering_is_enough() {
+    let (mut one, other) = (party("a"), party("b"));
+    assert!(!decide(&one, &other, 1).unwrap()[0].reorders);
+    one.devices[0].reorders = true;
+    assert!(decide(&one, &other, 1).unwrap()[0].reorders);
+    assert!(decide(&other, &one, 1).unwrap()[0].reorders);
+}
+
+#[test]
+fn a_number_of_queue_pairs_is_bounded() {
+    // Pitfall 41: it is agreed on, and never trusted.
+    let now = Instant::now();
+    for (queue_pairs, is_fine) in [
+        (0, false),
+        (1, true),
+        (128, true),
+        (129, false),
+        (255, false),
+    ] {
+        let wishes = Wishes {
+            queue_pairs,
+            ..WISHES
+        };
+        let mut client = Connector::new(COOKIE, party("a0"), wishes, now, LIMIT);
+        let mut acceptor = Acceptor::new(COOKIE, now, LIMIT);
+        acceptor
+            .session()
+            .handle_bytes(&client.session().take_output());
+        assert_eq!(acceptor.step(now).is_ok(), is_fine, "{queue_pairs}");
+    }
 }

@@ -31,6 +31,7 @@ fn offer(text: &str) -> DeviceOffer {
         rail,
         mtu: 1024,
         max_message: 1 << 30,
+        reorders: false,
     };
     let ip = match address.parse::<IpAddr>() {
         Ok(IpAddr::V4(v4)) => v4.to_ipv6_mapped(),

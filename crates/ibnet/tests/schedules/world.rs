@@ -3,77 +3,72 @@
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Config, ConnectOptions, HcaFilter, InterfaceFilter, RecvConnection, SendConnection, Transport,
+    Config, ConnectOptions, HcaFilter, InterfaceFilter, PathPolicy, RecvConnection, SendConnection,
+    Transport,
 };
 use simverbs::{DeviceSpec, Fabric, Limits, PortSpec, Random};
 use verbs::Mtu;
 
 pub(crate) struct World {
     pub(crate) fabric: Fabric,
-    sender: &'static str,
-    receiver: &'static str,
+    sender: End,
+    receiver: End,
+}
+
+/// One end: its devices and its settings.
+struct End {
+    devices: Vec<String>,
+    config: Config,
 }
 
 impl World {
-    /// One device or two, InfiniBand or RoCE, with limits that make the transport take other ways:
-    /// no room inline, small messages, different MTUs.
+    /// One to four devices at each end, InfiniBand or RoCE, with limits that make the transport
+    /// take other ways: no room inline, small messages, shallow queues, different MTUs; and with
+    /// settings that differ between the ends.
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let is_infiniband = random.chance(3);
-        let mut device = |name: &str, lid: u16| {
-            let mtus = [Mtu::MTU_256, Mtu::MTU_1024, Mtu::MTU_4096];
-            let port = if is_infiniband {
-                PortSpec::infiniband().lid(lid, 0)
-            } else {
-                PortSpec::roce()
-            };
-            let port = port
-                .mtu(mtus[random.index(mtus.len())], Mtu::MTU_4096)
-                .max_message([512, 1000, 4096, 1 << 23][random.index(4)]);
-            let limits = Limits {
-                max_inline: [0, 32, 64, 256][random.index(4)],
-                ..Limits::default()
-            };
-            let spec = if is_infiniband {
-                DeviceSpec::infiniband(name)
-            } else {
-                DeviceSpec::roce(name)
-            };
-            spec.ports([port]).limits(limits)
+        let are_shallow = random.chance(3);
+        let counts = [1, 1, 1, 2, 3, 4];
+        let mut names = |side: &str| -> Vec<String> {
+            let count = counts[random.index(counts.len())];
+            (0..count).map(|index| format!("{side}{index}")).collect()
         };
-        let devices = [device("sim0", 1), device("sim1", 2)];
-        let fabric = devices
-            .into_iter()
-            .fold(
-                Fabric::builder().stepped(seed).trace(),
-                |builder, device| builder.device(device),
-            )
-            .build()
-            .unwrap();
-        let (sender, receiver) = if random.chance(2) {
-            ("sim0", "sim1")
+        let senders = names("s");
+        // Sometimes both ends are the same device.
+        let is_loop_back = random.chance(4);
+        let receivers = if is_loop_back {
+            senders.clone()
         } else {
-            ("sim0", "sim0")
+            (0..counts[random.index(counts.len())])
+                .map(|index| format!("r{index}"))
+                .collect()
         };
+        let mut builder = Fabric::builder().stepped(seed).trace();
+        let others = receivers.iter().filter(|_| !is_loop_back);
+        for (index, name) in senders.iter().chain(others).enumerate() {
+            let lid = index as u16 + 1;
+            let spec = device(&mut random, name, lid, is_infiniband, are_shallow);
+            builder = builder.device(spec);
+        }
         Self {
-            fabric,
-            sender,
-            receiver,
+            sender: End {
+                config: config(&mut random, &senders),
+                devices: senders,
+            },
+            receiver: End {
+                config: config(&mut random, &receivers),
+                devices: receivers,
+            },
+            fabric: builder.build().unwrap(),
         }
     }
 
-    fn transport(&self, device: &str) -> Transport {
-        let mut config = Config::default();
-        config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo");
-        Transport::with_library(self.fabric.library(), config).unwrap()
-    }
-
     pub(crate) fn connect(&self) -> (SendConnection, RecvConnection) {
-        let (from, to) = (self.transport(self.sender), self.transport(self.receiver));
-        let mut listener = to.listen(0).unwrap();
+        let ((from, sender), (to, receiver)) = (self.open(&self.sender), self.open(&self.receiver));
+        let mut listener = to.listen(receiver).unwrap();
         let mut connecting = from
-            .connect(0, &listener.handle(), ConnectOptions::default())
+            .connect(sender, &listener.handle(), ConnectOptions::default())
             .unwrap();
         let (mut sending, mut receiving) = (None, None);
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -89,9 +84,72 @@ impl World {
         (sending.unwrap(), receiving.unwrap())
     }
 
+    /// The transport of one end, and its device: a virtual one if it has several.
+    fn open(&self, end: &End) -> (Transport, usize) {
+        let transport = Transport::with_library(self.fabric.library(), end.config.clone()).unwrap();
+        let all: Vec<usize> = (0..end.devices.len()).collect();
+        let device = if all.len() == 1 {
+            0
+        } else {
+            transport.merge(&all).unwrap()
+        };
+        (transport, device)
+    }
+
     /// Call when everything was closed.
     pub(crate) fn expect_nothing_left(&self) {
         let left = self.fabric.live_objects();
         assert!(left.is_empty(), "left behind: {left:?}");
     }
+}
+
+fn device(
+    random: &mut Random,
+    name: &str,
+    lid: u16,
+    is_infiniband: bool,
+    are_shallow: bool,
+) -> DeviceSpec {
+    let mtus = [Mtu::MTU_256, Mtu::MTU_1024, Mtu::MTU_4096];
+    let port = if is_infiniband {
+        PortSpec::infiniband().lid(lid, 0)
+    } else {
+        PortSpec::roce()
+    };
+    let mut port = port.mtu(mtus[random.index(mtus.len())], Mtu::MTU_4096);
+    let usual = Limits::default();
+    let mut limits = Limits {
+        max_inline: [0, 32, 64, 256][random.index(4)],
+        ..usual
+    };
+    // Many writes for a message, or shallow queues: together they would limit the messages.
+    if are_shallow {
+        limits.max_qp_wr = [64, 300, usual.max_qp_wr][random.index(3)];
+        limits.max_cqe = [512, 2000, usual.max_cqe][random.index(3)];
+    } else {
+        port = port.max_message([512, 1000, 4096, 1 << 23][random.index(4)]);
+    }
+    let spec = if is_infiniband {
+        DeviceSpec::infiniband(name)
+    } else {
+        DeviceSpec::roce(name)
+    };
+    spec.ports([port]).limits(limits)
+}
+
+fn config(random: &mut Random, devices: &[String]) -> Config {
+    let mut config = Config::default();
+    config.hca = HcaFilter::parse(&format!("={}", devices.join(","))).unwrap();
+    config.interfaces = InterfaceFilter::parse("=lo");
+    config.queue_pairs = [1, 1, 2, 3][random.index(4)];
+    config.split_data = random.chance(2);
+    config.min_part = [128, 1024, 64 * 1024][random.index(3)];
+    config.adaptive_routing = [None, Some(false), Some(true)][random.index(3)];
+    config.adaptive_routing_threshold = [0, 300, 8192][random.index(3)];
+    config.inline = random.chance(2);
+    config.ece = random.chance(2);
+    if random.chance(2) {
+        config.path_policy = PathPolicy::LeastOutstanding;
+    }
+    config
 }

@@ -17,13 +17,14 @@ use crate::device_attr::DeviceAttributes;
 use crate::error::{self, Error};
 use crate::event::AsyncEvent;
 use crate::functions::Functions;
-use crate::gid::{Gid, GidEntry};
+use crate::gid::{Gid, GidEntry, GidTableEntry};
 use crate::gid_table;
 use crate::layout::VerbsContext;
 use crate::library::Library;
 use crate::mlx5;
 use crate::pd::ProtectionDomain;
 use crate::port::PortAttributes;
+use crate::sysfs::Sysfs;
 
 /// An open device (`struct ibv_context`).
 ///
@@ -283,6 +284,23 @@ impl Context {
     /// See also: ibv_query_gid_table(3), ibv_query_gid_ex(3).
     pub fn gid_entries(&self, port: u8) -> Result<Vec<GidEntry>, Error> {
         gid_table::entries(self, port)
+    }
+
+    /// The entries of a port's GID table that are not empty, by ascending index, each with its
+    /// type and with what `sysfs` tells of its network interface.
+    ///
+    /// An entry that cannot be read, or that belongs to another network namespace, says so and
+    /// hides no other. Nothing but the port itself must be readable: without sysfs, interfaces
+    /// have no state, and without a library that tells types, entries have none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::QueryPort`] if the port itself cannot be queried.
+    ///
+    /// See also: ibv_query_gid_table(3), ibv_query_gid_ex(3), and `sysfs-class-infiniband` and
+    /// `sysfs-class-net` of the kernel's documentation.
+    pub fn gid_table(&self, port: u8, sysfs: &Sysfs) -> Result<Vec<GidTableEntry>, Error> {
+        gid_table::table(self, port, sysfs)
     }
 
     /// Makes a protection domain.

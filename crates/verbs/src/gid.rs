@@ -1,4 +1,4 @@
-//! [`Gid`] and [`GidEntry`]: the global addresses of ports.
+//! [`Gid`], [`GidEntry`] and [`GidTableEntry`]: the global addresses of ports.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,6 +8,7 @@ use ibverbs_sys::{
 };
 
 use crate::c_enum::open_enum;
+use crate::netdev::Netdev;
 
 /// A global identifier: 128 bits, in network byte order (`union ibv_gid`).
 ///
@@ -100,6 +101,26 @@ impl GidEntry {
             netdev: (raw.ndev_ifindex != 0).then_some(raw.ndev_ifindex),
         }
     }
+}
+
+/// An entry of a port's GID table with everything that a choice between entries needs: also its
+/// network interface, and also if it cannot be read.
+///
+/// Two readings of a table can be compared, to see whether it changed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GidTableEntry {
+    /// Its index in the port's table.
+    pub index: u32,
+    /// The address; all zero if it cannot be read.
+    pub gid: Gid,
+    /// By which protocol packets from this address travel. None if it cannot be told.
+    pub gid_type: Option<GidType>,
+    /// The network interface that the address belongs to. None on InfiniBand, or if it cannot be
+    /// told.
+    pub netdev: Option<Netdev>,
+    /// Why the entry cannot be used from here, in words: it cannot be read, or its network
+    /// interface is in another network namespace.
+    pub unreadable: Option<String>,
 }
 
 open_enum! {

@@ -4,51 +4,99 @@
 //! the cheapest, but some combinations of library and kernel fail it for one bad entry. Then
 //! entry by entry. A library that has neither call gives the bare GIDs; their types and
 //! interfaces are then read from sysfs.
+//!
+//! An entry that cannot be read stays in the table with the reason, and hides no other.
 
-use std::ffi::CString;
+use std::collections::HashMap;
 use std::io;
-use std::path::Path;
 
 use ibverbs_sys::ibv_gid_entry;
 
 use crate::context::Context;
 use crate::conv;
 use crate::error::Error;
-use crate::gid::{GidEntry, GidType};
-use crate::port::LinkLayer;
+use crate::gid::{Gid, GidEntry, GidTableEntry};
+use crate::gid_attributes::GidAttributes;
+use crate::netdev::Netdev;
+use crate::port::PortAttributes;
+use crate::sysfs::Sysfs;
 
 /// More entries than any device has. Bounds the memory that a mistaken driver can make us take.
 const MAX_TABLE: u32 = 1 << 16;
 
+/// The entries of a port that are not empty, by ascending index, with all that can be found out
+/// about them.
+pub(crate) fn table(
+    context: &Context,
+    port: u8,
+    sysfs: &Sysfs,
+) -> Result<Vec<GidTableEntry>, Error> {
+    let attributes = context.port(port)?;
+    let files = GidAttributes::of(context, port, attributes.link_layer, sysfs);
+    let mut table = read(context, port, &attributes, &files);
+    let mut known = HashMap::new();
+    for entry in &mut table {
+        identify(entry, &files, sysfs);
+        // What cannot be used is not described: it may be another's interface of the same name.
+        if entry.unreadable.is_none()
+            && let Some(netdev) = &mut entry.netdev
+        {
+            let described = known.entry(netdev.clone()).or_insert_with_key(|netdev| {
+                let mut netdev = netdev.clone();
+                netdev.describe(sysfs);
+                netdev
+            });
+            netdev.clone_from(described);
+        }
+    }
+    Ok(table)
+}
+
 /// The entries of a port that are not empty and can be read, by ascending index.
 pub(crate) fn entries(context: &Context, port: u8) -> Result<Vec<GidEntry>, Error> {
     let attributes = context.port(port)?;
-    let length = attributes.gid_table_len.min(MAX_TABLE);
-    if let Some(entries) = whole_table(context, port) {
-        return Ok(entries);
+    let sysfs = Sysfs::default();
+    let files = GidAttributes::of(context, port, attributes.link_layer, &sysfs);
+    let table = read(context, port, &attributes, &files).into_iter();
+    Ok(table.filter_map(|entry| plain(entry, &sysfs)).collect())
+}
+
+/// The table as far as the library tells, with what only sysfs can tell where the library cannot.
+fn read(
+    context: &Context,
+    port: u8,
+    attributes: &PortAttributes,
+    files: &GidAttributes,
+) -> Vec<GidTableEntry> {
+    if let Some(table) = whole_table(context, port) {
+        return table;
     }
     let one = |index| match one_entry(context, port, index) {
         Some(entry) => entry,
-        None => one_entry_by_sysfs(context, port, index, attributes.link_layer),
+        None => one_entry_by_sysfs(context, port, index, files),
     };
-    let readable = (0..length).filter_map(|index| match one(index) {
-        Ok(entry) => entry,
-        Err(error) => {
+    let readable = (0..attributes.gid_table_len.min(MAX_TABLE)).filter_map(|index| {
+        one(index).unwrap_or_else(|error| {
             let device = context.device_name();
-            tracing::debug!(device, port, index, %error, "GID entry cannot be read; left out");
-            None
-        }
+            tracing::debug!(device, port, index, %error, "GID entry cannot be read");
+            Some(GidTableEntry::unreadable(
+                index,
+                format!("querying it: {error}"),
+            ))
+        })
     });
-    Ok(readable.collect())
+    readable.collect()
 }
 
 /// The whole table by `_ibv_query_gid_table`. None if the library lacks it or the call fails.
-fn whole_table(context: &Context, port: u8) -> Option<Vec<GidEntry>> {
+fn whole_table(context: &Context, port: u8) -> Option<Vec<GidTableEntry>> {
     let query_gid_table = context.functions().query_gid_table?;
     // The call gives the entries of all ports and fails if they do not fit.
     let ports = 1..=context.attributes().ok()?.phys_port_count;
     let lengths = ports.filter_map(|port| context.port(port).ok());
-    let capacity: u32 = lengths.map(|port| port.gid_table_len.min(MAX_TABLE)).sum();
+    let capacity = lengths.fold(0_u32, |sum, port| {
+        sum.saturating_add(port.gid_table_len.min(MAX_TABLE))
+    });
     let mut raw = vec![ibv_gid_entry::default(); capacity as usize];
     // SAFETY: the context is open, and the array has the capacity and entry size that are given.
     let result = conv::count(|| unsafe {
@@ -64,10 +112,10 @@ fn whole_table(context: &Context, port: u8) -> Option<Vec<GidEntry>> {
         Ok(number) => {
             raw.truncate(number);
             let of_port = raw.iter().filter(|entry| entry.port_num == u32::from(port));
-            let mut entries: Vec<_> = of_port.map(GidEntry::from_raw).collect();
-            entries.retain(|entry| !entry.gid.is_zero());
-            entries.sort_by_key(|entry| entry.index);
-            Some(entries)
+            let entries = of_port.map(|raw| GidTableEntry::from(GidEntry::from_raw(raw)));
+            let mut table: Vec<_> = entries.filter(|entry| !entry.gid.is_zero()).collect();
+            table.sort_by_key(|entry| entry.index);
+            Some(table)
         }
         Err(error) => {
             let device = context.device_name();
@@ -79,7 +127,7 @@ fn whole_table(context: &Context, port: u8) -> Option<Vec<GidEntry>> {
 
 /// One entry by `_ibv_query_gid_ex`: `Ok(None)` if it is empty. The outer None says that the
 /// library lacks the call.
-fn one_entry(context: &Context, port: u8, index: u32) -> Option<io::Result<Option<GidEntry>>> {
+fn one_entry(context: &Context, port: u8, index: u32) -> Option<io::Result<Option<GidTableEntry>>> {
     let query_gid_ex = context.functions().query_gid_ex?;
     let mut raw = ibv_gid_entry::default();
     // SAFETY: the context is open, and the entry has the size that is given.
@@ -99,7 +147,7 @@ fn one_entry(context: &Context, port: u8, index: u32) -> Option<io::Result<Optio
                 index,
                 ..GidEntry::from_raw(&raw)
             };
-            Ok((!entry.gid.is_zero()).then_some(entry))
+            Ok((!entry.gid.is_zero()).then(|| entry.into()))
         }
         Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(None),
         Err(error) => Err(error),
@@ -111,119 +159,109 @@ fn one_entry_by_sysfs(
     context: &Context,
     port: u8,
     index: u32,
-    link_layer: LinkLayer,
-) -> io::Result<Option<GidEntry>> {
+    files: &GidAttributes,
+) -> io::Result<Option<GidTableEntry>> {
     let gid = context.read_gid(port, index)?;
     if gid.is_zero() {
         return Ok(None);
     }
-    let attributes = context
-        .device()
-        .sysfs_path()
-        .join("ports")
-        .join(port.to_string())
-        .join("gid_attrs");
-    let gid_type = sysfs_type(&attributes, index, link_layer)?;
-    let netdev = sysfs_netdev(&attributes, index)?;
-    Ok(Some(GidEntry {
+    let (gid_type, unreadable) = match files.gid_type(index) {
+        Ok(gid_type) => (gid_type, None),
+        Err(error) => (None, Some(format!("its type in sysfs: {error}"))),
+    };
+    Ok(Some(GidTableEntry {
         index,
         gid,
         gid_type,
-        netdev,
+        netdev: files.netdev(index).map(Netdev::named),
+        unreadable,
     }))
 }
 
-/// The type of an entry, from the directory `gid_attrs` of its port.
-fn sysfs_type(attributes: &Path, index: u32, link_layer: LinkLayer) -> io::Result<GidType> {
-    let file = attributes.join("types").join(index.to_string());
-    let text = std::fs::read_to_string(file);
-    parse_type(text, attributes.is_dir(), link_layer)
-}
-
-/// What the content of a type file means, or the failure to read it.
+/// Finds both the number and the name of an entry's network interface, and marks the entry as
+/// unreadable if this network namespace does not have it.
 ///
-/// The kernel answers `EINVAL` for entries of a protocol without types, which is InfiniBand. A
-/// kernel without the whole directory is older than RoCE version 2.
-fn parse_type(
-    text: io::Result<String>,
-    directory_exists: bool,
-    link_layer: LinkLayer,
-) -> io::Result<GidType> {
-    let first_version = match link_layer {
-        LinkLayer::Ethernet => GidType::RoceV1,
-        _ => GidType::InfiniBand,
+/// Interfaces of different namespaces can have the same number. That is noticed by the name, which
+/// sysfs tells as the interface's own namespace has it.
+fn identify(entry: &mut GidTableEntry, files: &GidAttributes, sysfs: &Sysfs) {
+    let told = match &entry.netdev {
+        Some(Netdev {
+            name: Some(name), ..
+        }) => Some(name.clone()),
+        _ => files.netdev(entry.index),
     };
-    match text {
-        Ok(text) => match text.trim_end() {
-            "IB/RoCE v1" => Ok(first_version),
-            "RoCE v2" => Ok(GidType::RoceV2),
-            other => Err(io::Error::other(format!(
-                "unknown GID type {other:?} in sysfs"
-            ))),
+    let number = entry.netdev.as_ref().and_then(|netdev| netdev.index);
+    let (index, name, is_foreign) = match (number, told) {
+        (None, None) => return,
+        (Some(number), told) => match sysfs.interface_name(number) {
+            Ok(Some(here)) => {
+                let differs = told.as_ref().is_some_and(|told| *told != here);
+                (Some(number), told.or(Some(here)), differs)
+            }
+            Ok(None) => (Some(number), told, true),
+            Err(_) => (Some(number), told, false),
         },
-        Err(error) => match error.raw_os_error() {
-            Some(libc::EINVAL) => Ok(first_version),
-            Some(libc::ENOENT) if !directory_exists => Ok(first_version),
-            _ => Err(error),
+        (None, Some(told)) => match sysfs.interface_index(&told) {
+            Ok(Some(number)) => (Some(number), Some(told), false),
+            Ok(None) => (None, Some(told), true),
+            Err(_) => (None, Some(told), false),
         },
+    };
+    let netdev = Netdev {
+        index,
+        name,
+        ..Netdev::default()
+    };
+    if is_foreign && entry.unreadable.is_none() {
+        entry.unreadable = Some(format!("{netdev} is not in this network namespace"));
+    }
+    entry.netdev = Some(netdev);
+}
+
+/// The entry as libibverbs would have it. None if too much of it is unknown.
+fn plain(entry: GidTableEntry, sysfs: &Sysfs) -> Option<GidEntry> {
+    if entry.unreadable.is_some() {
+        return None;
+    }
+    let netdev = match entry.netdev {
+        Some(Netdev {
+            index: Some(index), ..
+        }) => Some(index),
+        // Without an answer the entry is another namespace's, too.
+        Some(Netdev {
+            name: Some(name), ..
+        }) => Some(sysfs.interface_index(&name).ok()??),
+        _ => None,
+    };
+    Some(GidEntry {
+        index: entry.index,
+        gid: entry.gid,
+        gid_type: entry.gid_type?,
+        netdev,
+    })
+}
+
+impl GidTableEntry {
+    /// An entry of which nothing could be read.
+    pub fn unreadable(index: u32, reason: impl Into<String>) -> Self {
+        Self {
+            index,
+            gid: Gid::default(),
+            gid_type: None,
+            netdev: None,
+            unreadable: Some(reason.into()),
+        }
     }
 }
 
-/// The network interface of an entry, from the directory `gid_attrs` of its port. None if sysfs
-/// names none. An error if the interface it names is not in this network namespace: the entry
-/// cannot be used from here.
-fn sysfs_netdev(attributes: &Path, index: u32) -> io::Result<Option<u32>> {
-    let Ok(name) = std::fs::read_to_string(attributes.join("ndevs").join(index.to_string())) else {
-        return Ok(None);
-    };
-    let name = name.trim_end();
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let c_name = CString::new(name)?;
-    // SAFETY: the name is a valid C string.
-    match unsafe { libc::if_nametoindex(c_name.as_ptr()) } {
-        0 => Err(io::Error::other(format!(
-            "no network interface {name} in this namespace"
-        ))),
-        index => Ok(Some(index)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn errno(errno: i32) -> io::Result<String> {
-        Err(io::Error::from_raw_os_error(errno))
-    }
-
-    fn types(text: fn() -> io::Result<String>, directory_exists: bool) -> [Option<GidType>; 2] {
-        [LinkLayer::InfiniBand, LinkLayer::Ethernet]
-            .map(|link_layer| parse_type(text(), directory_exists, link_layer).ok())
-    }
-
-    #[test]
-    fn the_first_version_is_named_by_the_link_layer() {
-        let first = [Some(GidType::InfiniBand), Some(GidType::RoceV1)];
-        assert_eq!(types(|| Ok("IB/RoCE v1\n".to_owned()), true), first);
-        // InfiniBand has no types: the kernel answers EINVAL.
-        assert_eq!(types(|| errno(libc::EINVAL), true), first);
-        // A kernel from before there were types.
-        assert_eq!(types(|| errno(libc::ENOENT), false), first);
-    }
-
-    #[test]
-    fn the_second_version_names_itself() {
-        let second = [Some(GidType::RoceV2); 2];
-        assert_eq!(types(|| Ok("RoCE v2\n".to_owned()), true), second);
-    }
-
-    #[test]
-    fn what_cannot_be_read_or_understood_is_no_type() {
-        assert_eq!(types(|| errno(libc::ENOENT), true), [None; 2]);
-        assert_eq!(types(|| errno(libc::EACCES), true), [None; 2]);
-        assert_eq!(types(|| Ok("RoCE v3\n".to_owned()), true), [None; 2]);
-        assert_eq!(types(|| Ok(String::new()), true), [None; 2]);
+impl From<GidEntry> for GidTableEntry {
+    fn from(entry: GidEntry) -> Self {
+        Self {
+            index: entry.index,
+            gid: entry.gid,
+            gid_type: Some(entry.gid_type),
+            netdev: entry.netdev.map(Netdev::numbered),
+            unreadable: None,
+        }
     }
 }

@@ -1,0 +1,198 @@
+//! [`Sysfs`]: where the kernel's facts about devices and network interfaces are read from.
+//!
+//! libibverbs does not tell everything. The rest is in sysfs, below a root that a test can replace
+//! by a directory of its own. What cannot be read there is never fatal: each caller says what it
+//! does without.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where sysfs is mounted.
+const SYSTEM: &str = "/sys";
+
+/// The root of sysfs: `/sys` by default, or a directory that looks like it.
+///
+/// With the default, the names and numbers of network interfaces are asked from the kernel, because
+/// a container may have been given the `/sys` of its host, which shows the interfaces of another
+/// network namespace. With any other root they are those of the directory `class/net` below it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sysfs {
+    root: PathBuf,
+}
+
+impl Default for Sysfs {
+    fn default() -> Self {
+        Self::at(SYSTEM)
+    }
+}
+
+impl Sysfs {
+    /// The directory `root` in place of `/sys`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where `path` is to be found: a path below `/sys` moves below the root, any other stays, as
+    /// it is a device's that has a directory of its own.
+    pub fn locate(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix(SYSTEM) {
+            Ok(rest) => self.root.join(rest),
+            Err(_) => path.to_owned(),
+        }
+    }
+
+    /// The directory of a network interface. None if no interface can have this name, for instance
+    /// because it would lead elsewhere.
+    pub(crate) fn interface(&self, name: &str) -> Option<PathBuf> {
+        is_interface_name(name).then(|| self.root.join("class/net").join(name))
+    }
+
+    /// The name of a network interface, `Ok(None)` if the network namespace has none of this
+    /// number. An error says that this cannot be told.
+    pub(crate) fn interface_name(&self, index: u32) -> io::Result<Option<String>> {
+        if self.is_system() {
+            return name_by_kernel(index);
+        }
+        for entry in fs::read_dir(self.root.join("class/net"))? {
+            let path = entry?.path();
+            if read_number(&path.join("ifindex")) == Some(index) {
+                let name = path.file_name().and_then(|name| name.to_str());
+                return Ok(name.map(str::to_owned));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The number of a network interface, `Ok(None)` if the network namespace has none of this
+    /// name. An error says that this cannot be told.
+    pub(crate) fn interface_index(&self, name: &str) -> io::Result<Option<u32>> {
+        let Some(directory) = self.interface(name) else {
+            return Ok(None);
+        };
+        if self.is_system() {
+            return index_by_kernel(name);
+        }
+        // Without the directory of all interfaces, nothing is known of this one.
+        fs::metadata(self.root.join("class/net"))?;
+        Ok(read_number(&directory.join("ifindex")))
+    }
+
+    fn is_system(&self) -> bool {
+        self.root == Path::new(SYSTEM)
+    }
+}
+
+/// The name of an interface of this thread's network namespace (if_indextoname(3)).
+fn name_by_kernel(index: u32) -> io::Result<Option<String>> {
+    let mut buffer = [0_u8; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has the size that the call demands.
+    let name = unsafe { libc::if_indextoname(index, buffer.as_mut_ptr().cast()) };
+    if name.is_null() {
+        return none_if_absent(io::Error::last_os_error());
+    }
+    let length = buffer.iter().position(|&byte| byte == 0);
+    let name = &buffer[..length.unwrap_or(buffer.len())];
+    Ok(Some(String::from_utf8_lossy(name).into_owned()))
+}
+
+/// The number of an interface of this thread's network namespace (if_nametoindex(3)).
+fn index_by_kernel(name: &str) -> io::Result<Option<u32>> {
+    let name = CString::new(name)?;
+    // SAFETY: the name is a valid C string.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => none_if_absent(io::Error::last_os_error()),
+        index => Ok(Some(index)),
+    }
+}
+
+/// Tells "there is none" from failures to ask, such as too many open files.
+fn none_if_absent<T>(error: io::Error) -> io::Result<Option<T>> {
+    match error.raw_os_error() {
+        Some(libc::ENXIO | libc::ENODEV) => Ok(None),
+        _ => Err(error),
+    }
+}
+
+/// Whether the kernel would let an interface have this name (`dev_valid_name` of Linux).
+fn is_interface_name(name: &str) -> bool {
+    (1..libc::IF_NAMESIZE).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && !name
+            .chars()
+            .any(|c| matches!(c, '/' | ':' | '\0') || c.is_whitespace())
+}
+
+/// The number in a file, decimal or hexadecimal with `0x`.
+pub(crate) fn read_number(file: &Path) -> Option<u32> {
+    let text = fs::read_to_string(file).ok()?;
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_the_system_move_below_another_root() {
+        let sysfs = Sysfs::at("/fixture");
+        assert_eq!(
+            sysfs.locate(Path::new("/sys/class/infiniband/mlx5_0")),
+            Path::new("/fixture/class/infiniband/mlx5_0")
+        );
+        for own in ["/run/sim/class/infiniband/sim0", "/system/x"] {
+            assert_eq!(sysfs.locate(Path::new(own)), Path::new(own));
+        }
+        let system = Path::new("/sys/class/infiniband/mlx5_0");
+        assert_eq!(Sysfs::default().locate(system), system);
+    }
+
+    #[test]
+    fn names_cannot_lead_out_of_the_directory() {
+        for good in ["eth0", "ens1f0np0.100", "bond0", "a", "fifteen-letters"] {
+            assert!(is_interface_name(good), "{good}");
+        }
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../../etc",
+            "a/b",
+            "eth 0",
+            "eth0\0",
+            "eth0:1",
+            "sixteen-letters!",
+        ] {
+            assert!(!is_interface_name(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_knows_the_loop_back_interface_without_sysfs() {
+        let sysfs = Sysfs::default();
+        assert_eq!(
+            sysfs.interface_name(1).ok().flatten().as_deref(),
+            Some("lo")
+        );
+        assert_eq!(sysfs.interface_index("lo").ok().flatten(), Some(1));
+        assert_eq!(sysfs.interface_name(u32::MAX).ok(), Some(None));
+        assert_eq!(sysfs.interface_index("no-such-netdev").ok(), Some(None));
+    }
+
+    #[test]
+    fn a_root_without_interfaces_tells_nothing_of_any() {
+        let sysfs = Sysfs::at("/nonexistent");
+        assert!(sysfs.interface_name(1).is_err());
+        assert!(sysfs.interface_index("lo").is_err());
+    }
+}

@@ -1,46 +1,113 @@
 //! Which GID of a port to use, and why.
 //!
 //! A RoCE port has a table of GIDs: every address of its network interface appears, once for each
-//! RoCE version. A queue pair must name one of them by index. The wrong one is the most common
-//! reason why RDMA connections between healthy machines fail: a link-local or RoCE v1 entry cannot
-//! be reached by the peer, and the index that works differs between hosts, containers and even
-//! reboots. So the choice is made here, by the *kind* of entry and never by its position:
-//!
-//! 1. RoCE v2 over IPv4,
-//! 2. RoCE v2 over IPv6 with a global or unique local address,
-//! 3. RoCE v2 over IPv6 with a link-local address,
-//! 4. RoCE v1 (and entries of unknown type) in the same order of addresses,
-//!
-//! and the lowest index among equals. On InfiniBand, entry 0 holds the port's own GID.
+//! RoCE version, and so do the addresses of VLANs, bonds and tunnels on top of it. A queue pair must
+//! name one of them by index. The wrong one is the most common reason why RDMA connections between
+//! healthy machines fail: a link-local or RoCE v1 entry cannot be reached by the peer, and the index
+//! that works differs between hosts, containers and even reboots. So the choice is made here, by the
+//! *kind* of entry and never by its position, and it explains itself:
 //!
 //! ```
 //! use gid::{Policy, select};
-//! use verbs::{Gid, GidEntry, GidType, LinkLayer};
+//! use verbs::LinkLayer;
 //!
-//! let link_local = GidEntry {
-//!     index: 0,
-//!     gid: Gid("fe80::1".parse::<std::net::Ipv6Addr>()?.octets()),
-//!     gid_type: GidType::RoceV2,
-//!     netdev: None,
-//! };
-//! let ipv4 = GidEntry {
-//!     index: 3,
-//!     gid: Gid("::ffff:10.1.2.3".parse::<std::net::Ipv6Addr>()?.octets()),
-//!     gid_type: GidType::RoceV2,
-//!     netdev: None,
-//! };
-//! let selection = select(&[link_local, ipv4], LinkLayer::Ethernet, &Policy::default())?;
+//! let tables = gid::text::parse(
+//!     "0: RoCEv1 fe80::e42:a1ff:fe12:3456 on eth2
+//!      1: RoCEv2 fe80::e42:a1ff:fe12:3456 on eth2
+//!      2: RoCEv1 10.1.2.3 on eth2
+//!      3: RoCEv2 10.1.2.3 on eth2",
+//! )?;
+//! let selection = select(&tables[0].entries, LinkLayer::Ethernet, &Policy::default())?;
 //! assert_eq!(selection.entry.index, 3);
-//! println!("{selection}"); // one line for each entry, with the verdict on it
+//! assert_eq!(
+//!     selection.to_string(), // or `selection.table()`, in columns
+//!     "0: RoCEv1 fe80::e42:a1ff:fe12:3456 on eth2: older version\n\
+//!      1: RoCEv2 fe80::e42:a1ff:fe12:3456 on eth2: link-local\n\
+//!      2: RoCEv1 10.1.2.3 on eth2: older version\n\
+//!      3: RoCEv2 10.1.2.3 on eth2: chosen"
+//! );
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! This crate is pure: it reads no table, no file and no environment. `verbs` reads the table,
-//! `ibnet` decides when.
+//! On a real port the table is [`verbs::Context::gid_table`]:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = verbs::Library::load()?.devices()?.remove(0);
+//! let context = device.open()?;
+//! let entries = context.gid_table(1, &verbs::Sysfs::default())?;
+//! let link_layer = context.port(1)?.link_layer;
+//! match gid::select(&entries, link_layer, &gid::Policy::default()) {
+//!     Ok(selection) => println!("{}", selection.table()),
+//!     Err(error) => println!("{error}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `cargo run -p ibnet-gid --example verdicts -- FILE` prints the verdicts on a table that someone
+//! sent, in the form above or in that of `show_gids`.
+//!
+//! # The order with RoCE
+//!
+//! An entry is skipped if it is unreadable or in another network namespace, if its address is
+//! empty, multicast, unspecified or otherwise none of a host, or if its network interface is down.
+//! Each is skipped alone and changes nothing for the others. Of the rest, these come first, and
+//! what is higher in the list weighs more:
+//!
+//! 1. an interface that the policy prefers;
+//! 2. an interface that is no tunnel (VXLAN and the like), because RoCE is not wrapped by them;
+//! 3. version 2, then version 1, then a type that is not known;
+//! 4. an IPv4 address (one of `169.254.0.0/16` last of them), then a global or unique local IPv6
+//!    address, then an IPv6 link-local one; whether an IPv4 address is private does not matter.
+//!    If IPv6 is preferred: global or unique local IPv6, IPv4, link-local IPv6;
+//! 5. the port's own interface or a bond, then a VLAN, then a member of a bond;
+//! 6. the lowest index.
+//!
+//! So where the same address, or the same kind of address, is on several interfaces, it is the
+//! interface that decides and not the order in which addresses came up, which differs between hosts.
+//! [`Policy::netdevs`] chooses another one, such as a VLAN.
+//!
+//! A [`Wish::Prefer`] moves entries in this order; it never leaves a port without a choice.
+//! A [`Wish::Require`], a range or an index is a demand, and if no entry meets it, the error
+//! [`NoGid`] names it and lists the candidates.
+//!
+//! # InfiniBand
+//!
+//! The entry that [`Policy::flid_index`] names, if its GID can be routed between subnets (its FLID
+//! is not zero), else the first that can be read, which is the port's own. Everything else in the
+//! policy is for RoCE only.
+//!
+//! # What this crate does not do
+//!
+//! It reads no table, no file and no environment, and it keeps nothing: `verbs` reads the table, and
+//! the caller decides when. Entries can be compared, to see whether a table changed. The types of
+//! the policy read what users write (`"mlx5_0:1=3,mlx5_1=5".parse::<IndexRules>()`); where that comes
+//! from is the caller's.
 #![forbid(unsafe_code)]
 
 mod class;
-pub mod select;
+mod index;
+mod invalid;
+mod netdevs;
+mod policy;
+mod range;
+mod refusal;
+mod select;
+mod table;
+pub mod text;
+mod verdict;
 
-pub use class::{AddressClass, classify};
-pub use select::{NoGid, Policy, Selection, Verdict, VerdictKind, select};
+/// An entry of a port's GID table: what is chosen from.
+pub use verbs::GidTableEntry as Entry;
+
+pub use class::{AddressClass, classify, flid};
+pub use index::IndexRules;
+pub use invalid::InvalidRule;
+pub use netdevs::Netdevs;
+pub use policy::{Family, FlidIndex, Policy, RoceVersion, Wish};
+pub use range::{AddressRange, AddressRanges};
+pub use refusal::{Cause, NoGid};
+pub use select::{Selection, select};
+pub use table::Table;
+pub use verdict::{Because, Rule, Verdict, VerdictKind};

@@ -1,351 +1,251 @@
 //! The choice itself: a table, a link layer and a policy in; an entry and the reasons out.
 
-use std::fmt;
+use verbs::{Gid, LinkLayer, NetdevKind};
 
-use thiserror::Error;
-use verbs::{GidEntry, GidType, LinkLayer};
-
-use crate::class::{AddressClass, classify};
-
-/// What the user wants of the choice.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// Use this entry of a RoCE port and no other (`NCCL_IB_GID_INDEX`). Ignored on InfiniBand, as
-    /// NCCL does. `None` (the default) chooses by the order in the crate's documentation.
-    pub index: Option<u32>,
-}
+use crate::Entry;
+use crate::class::{AddressClass, classify, flid};
+use crate::policy::{Family, Policy, RoceVersion, Wish};
+use crate::refusal::NoGid;
+use crate::verdict::{Because, Rule, Verdict, VerdictKind};
 
 /// The chosen entry, with what was thought of every other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// The entry to use.
-    pub entry: GidEntry,
+    pub entry: Entry,
     /// One verdict for each entry of the table, in the table's order.
     pub verdicts: Vec<Verdict>,
 }
 
-/// What was thought of one entry, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The entry.
-    pub entry: GidEntry,
-    /// The judgement.
-    pub kind: VerdictKind,
-}
-
-/// The judgement on one entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum VerdictKind {
-    /// This is the one.
-    Chosen,
-    /// It could be used, but the chosen one has the newer RoCE version.
-    OlderVersion,
-    /// It could be used, but the chosen one has the better kind of address.
-    LesserAddress,
-    /// It is as good as the chosen one, which has the lower index.
-    HigherIndex,
-    /// It cannot be used: this is what it holds.
-    Unusable(AddressClass),
-    /// The policy names another index.
-    NotAsked,
-}
-
-/// No entry of the table can be used.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("no usable GID: {}", self.reason())]
-pub struct NoGid {
-    /// The link layer of the port.
-    pub link_layer: LinkLayer,
-    /// The index that the policy names, if it does.
-    pub wanted: Option<u32>,
-    /// One verdict for each entry of the table.
-    pub verdicts: Vec<Verdict>,
-}
-
-impl NoGid {
-    fn reason(&self) -> String {
-        let table = list(&self.verdicts);
-        match (self.wanted, self.verdicts.is_empty()) {
-            (_, true) => {
-                "the table is empty; has its network interface an address, and is it up?".to_owned()
-            }
-            (Some(index), false) => format!(
-                "index {index} was asked for (NCCL_IB_GID_INDEX), but the table holds: {table}"
-            ),
-            (None, false) => format!("the table holds: {table}"),
-        }
-    }
-}
-
 /// Chooses an entry of `entries`, the GID table of one port with link layer `link_layer`.
 ///
-/// The result does not depend on the order of `entries`, only on their indices.
+/// The result does not depend on the order of `entries`, only on their indices. A port whose driver
+/// names no link layer counts as InfiniBand.
 ///
 /// # Errors
-/// [`NoGid`] when no entry can be used, with a verdict on each.
+/// [`NoGid`] when no entry can be used or is allowed, with a verdict on each.
 pub fn select(
-    entries: &[GidEntry],
+    entries: &[Entry],
     link_layer: LinkLayer,
     policy: &Policy,
 ) -> Result<Selection, NoGid> {
-    let wanted = policy.index.filter(|_| link_layer != LinkLayer::InfiniBand);
-    let chosen = entries
+    let verdicts = match link_layer {
+        LinkLayer::InfiniBand | LinkLayer::Unspecified => infiniband(entries, policy),
+        _ => match policy.index {
+            Some(index) => forced(entries, index),
+            None => by_order(entries, policy),
+        },
+    };
+    let verdicts: Vec<_> = entries
         .iter()
-        .filter(|entry| wanted.is_none_or(|index| index == entry.index))
-        .filter(|entry| is_candidate(entry, link_layer))
-        .min_by_key(|entry| (rank(entry, link_layer), entry.index))
-        .copied();
-
-    let verdicts = entries
-        .iter()
-        .map(|entry| Verdict {
-            entry: *entry,
-            kind: judge(entry, chosen.as_ref(), wanted, link_layer),
+        .zip(verdicts)
+        .map(|(entry, kind)| Verdict {
+            entry: entry.clone(),
+            kind,
         })
         .collect();
+    let chosen = verdicts.iter().find(|verdict| verdict.is_chosen());
     match chosen {
-        Some(entry) => Ok(Selection { entry, verdicts }),
-        None => Err(NoGid {
-            link_layer,
-            wanted,
+        Some(verdict) => Ok(Selection {
+            entry: verdict.entry.clone(),
             verdicts,
         }),
+        None => Err(NoGid::new(link_layer, policy, verdicts)),
     }
 }
 
-/// On InfiniBand the subnet prefix may still be the default `fe80::`, and the GID is unicast by
-/// construction; on Ethernet the address must be one that a peer can send to.
-fn is_candidate(entry: &GidEntry, link_layer: LinkLayer) -> bool {
-    match link_layer {
-        LinkLayer::InfiniBand => !entry.gid.is_zero(),
-        _ => classify(&entry.gid).is_usable(),
-    }
-}
-
-/// The order of preference: less is better.
-fn rank(entry: &GidEntry, link_layer: LinkLayer) -> (u8, AddressClass) {
-    match link_layer {
-        // Entry 0 is the port's own GID; the others are aliases.
-        LinkLayer::InfiniBand => (0, AddressClass::LinkLocal),
-        _ => (
-            u8::from(entry.gid_type != GidType::RoceV2),
-            classify(&entry.gid),
-        ),
-    }
-}
-
-fn judge(
-    entry: &GidEntry,
-    chosen: Option<&GidEntry>,
-    wanted: Option<u32>,
-    link_layer: LinkLayer,
-) -> VerdictKind {
-    if !is_candidate(entry, link_layer) {
-        return VerdictKind::Unusable(classify(&entry.gid));
-    }
-    let Some(chosen) = chosen else {
-        return VerdictKind::NotAsked;
-    };
-    if chosen.index == entry.index {
-        return VerdictKind::Chosen;
-    }
-    if wanted.is_some() {
-        return VerdictKind::NotAsked;
-    }
-    let (mine, theirs) = (rank(entry, link_layer), rank(chosen, link_layer));
-    if mine.0 > theirs.0 {
-        VerdictKind::OlderVersion
-    } else if mine.1 > theirs.1 {
-        VerdictKind::LesserAddress
-    } else {
-        VerdictKind::HigherIndex
-    }
-}
-
-fn list(verdicts: &[Verdict]) -> String {
-    verdicts
+/// On InfiniBand the port's own GID comes first in the table and the others are aliases. One of
+/// them may be routable between subnets, which is then used.
+///
+/// Any unicast GID will do: the subnet prefix may still be the default `fe80::`. The network
+/// interface does not matter, because IP over InfiniBand has no part in it.
+fn infiniband(entries: &[Entry], policy: &Policy) -> Vec<VerdictKind> {
+    let is_usable = |entry: &&Entry| skipped(entry, false).is_none();
+    let wanted = policy.flid_index.0.map(u32::from);
+    let routable = entries
         .iter()
-        .map(Verdict::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
+        .filter(is_usable)
+        .find(|entry| Some(entry.index) == wanted && flid(&entry.gid) != 0);
+    let own = entries
+        .iter()
+        .filter(is_usable)
+        .min_by_key(|entry| tie(entry));
+    let (chosen, because, other) = match routable {
+        Some(entry) => {
+            let because = Because::Routable(flid(&entry.gid));
+            (Some(entry), because, VerdictKind::LessRoutable)
+        }
+        None => (own, Because::Own, VerdictKind::Alias),
+    };
+    let judge = |entry: &Entry| match skipped(entry, false) {
+        Some(kind) => kind,
+        None if is_same(entry, chosen) => VerdictKind::Chosen(because),
+        None => other,
+    };
+    entries.iter().map(judge).collect()
 }
 
-impl fmt::Display for Selection {
-    /// One line for each entry.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, verdict) in self.verdicts.iter().enumerate() {
-            if number > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{verdict}")?;
+/// The entry of this index, if packets can be sent from its address at all. Its kind, its version
+/// and the state of its interface are the user's business.
+fn forced(entries: &[Entry], index: u32) -> Vec<VerdictKind> {
+    let is_it = |entry: &&Entry| entry.index == index && classify(&entry.gid).is_usable();
+    let chosen = entries.iter().filter(is_it).min_by_key(|entry| tie(entry));
+    let judge = |entry: &Entry| match skipped(entry, true) {
+        _ if is_same(entry, chosen) => VerdictKind::Chosen(Because::Index),
+        Some(kind) => kind,
+        None => VerdictKind::Excluded(Rule::Index),
+    };
+    entries.iter().map(judge).collect()
+}
+
+/// The best entry in the order of the crate's documentation.
+fn by_order(entries: &[Entry], policy: &Policy) -> Vec<VerdictKind> {
+    let fits: Vec<_> = entries.iter().map(|entry| fit(entry, policy)).collect();
+    let ranked = fits.iter().zip(entries).filter_map(|(fit, entry)| {
+        let rank = fit.as_ref().ok()?;
+        Some((rank, entry))
+    });
+    let best = ranked.min_by_key(|(rank, entry)| (*rank, tie(entry)));
+    let judge = |(fit, entry): (&Result<Rank, VerdictKind>, &Entry)| match (fit, best) {
+        (Err(kind), _) => *kind,
+        (Ok(_), Some((_, chosen))) if is_same(entry, Some(chosen)) => {
+            VerdictKind::Chosen(Because::Order)
         }
-        Ok(())
+        (Ok(rank), Some((theirs, chosen))) => why_not(entry, rank, chosen, theirs),
+        // A rank that no rank is the least of: there is none.
+        (Ok(_), None) => VerdictKind::HigherIndex,
+    };
+    fits.iter().zip(entries).map(judge).collect()
+}
+
+/// What decides between equals. No two entries of a port have the same index; if a caller's do, it
+/// is still not their order that decides.
+fn tie(entry: &Entry) -> (u32, Gid) {
+    (entry.index, entry.gid)
+}
+
+/// Whether `entry` is the very one, not merely equal to it.
+fn is_same(entry: &Entry, chosen: Option<&Entry>) -> bool {
+    chosen.is_some_and(|chosen| std::ptr::eq(chosen, entry))
+}
+
+/// Why an entry cannot be used, whatever the policy. None if it can.
+fn skipped(entry: &Entry, over_ethernet: bool) -> Option<VerdictKind> {
+    if entry.unreadable.is_some() {
+        return Some(VerdictKind::Unreadable);
+    }
+    let class = classify(&entry.gid);
+    let is_down = entry.netdev.as_ref().and_then(|netdev| netdev.up) == Some(false);
+    if !class.is_usable() {
+        Some(VerdictKind::Unusable(class))
+    } else if over_ethernet && is_down {
+        Some(VerdictKind::Down)
+    } else {
+        None
     }
 }
 
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let GidEntry {
-            index,
-            gid,
-            gid_type,
-            ..
-        } = &self.entry;
-        write!(f, "{index}: ")?;
-        match gid_type {
-            GidType::InfiniBand => f.write_str("InfiniBand ")?,
-            GidType::RoceV1 => f.write_str("RoCEv1 ")?,
-            GidType::RoceV2 => f.write_str("RoCEv2 ")?,
-            GidType::Unknown(raw) => write!(f, "type {raw} ")?,
-        }
-        match gid.to_ipv6().to_ipv4_mapped() {
-            Some(v4) => write!(f, "{v4}")?,
-            None => write!(f, "{gid}")?,
-        }
-        match self.kind {
-            VerdictKind::Chosen => f.write_str(": chosen"),
-            VerdictKind::OlderVersion => f.write_str(": older RoCE version"),
-            VerdictKind::LesserAddress => write!(f, ": {}", classify(gid)),
-            VerdictKind::HigherIndex => f.write_str(": as good, higher index"),
-            VerdictKind::Unusable(class) => write!(f, ": {class}"),
-            VerdictKind::NotAsked => f.write_str(": not the index asked for"),
+/// How good an entry is, or why it is none. Every entry is judged by itself alone.
+fn fit(entry: &Entry, policy: &Policy) -> Result<Rank, VerdictKind> {
+    let excluded = || unmet(entry, policy).next().map(VerdictKind::Excluded);
+    match skipped(entry, true).or_else(excluded) {
+        Some(kind) => Err(kind),
+        None => Ok(Rank::of(entry, policy)),
+    }
+}
+
+/// The demands of the policy that an entry does not meet.
+pub(crate) fn unmet(entry: &Entry, policy: &Policy) -> impl Iterator<Item = Rule> {
+    let range = !policy.ranges.allow(&entry.gid);
+    let class = classify(&entry.gid);
+    let family = policy.family.required();
+    let version = policy.roce_version.required();
+    let netdevs = policy.netdevs.as_ref().and_then(Wish::required);
+    [
+        range.then_some(Rule::Range),
+        family
+            .filter(|family| !family.includes(class))
+            .map(|family| Rule::Family(*family)),
+        version
+            .filter(|version| RoceVersion::of(entry.gid_type) != Some(**version))
+            .map(|version| Rule::Version(*version)),
+        netdevs
+            .filter(|netdevs| netdevs.place(entry.netdev.as_ref()).is_none())
+            .map(|_| Rule::Netdev),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The order of preference: less is better, and the upper fields weigh more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// The place among the interfaces that the policy prefers.
+    wanted_netdev: usize,
+    /// RoCE does not go through tunnels: a last resort.
+    is_tunnel: bool,
+    version: u8,
+    address: u8,
+    /// A port's own network comes before others on top of it.
+    netdev: u8,
+}
+
+impl Rank {
+    fn of(entry: &Entry, policy: &Policy) -> Self {
+        let netdev = entry.netdev.as_ref();
+        let kind = netdev.and_then(|netdev| netdev.kind);
+        let preferred = policy.roce_version.wanted();
+        Self {
+            wanted_netdev: policy.netdevs.as_ref().map_or(0, |wish| {
+                let netdevs = wish.wanted();
+                netdevs.place(netdev).unwrap_or(netdevs.len())
+            }),
+            is_tunnel: kind == Some(NetdevKind::Tunnel),
+            version: match RoceVersion::of(entry.gid_type) {
+                Some(version) if version == *preferred => 0,
+                Some(_) => 1,
+                None => 2,
+            },
+            address: address_rank(classify(&entry.gid), *policy.family.wanted()),
+            netdev: match kind {
+                Some(NetdevKind::Vlan) => 1,
+                Some(NetdevKind::BondMember) => 2,
+                _ => 0,
+            },
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::net::Ipv6Addr;
+/// The preferred family first, but link-local addresses of IPv6 last: they reach no other subnet.
+fn address_rank(class: AddressClass, preferred: Family) -> u8 {
+    match (preferred, class) {
+        (Family::Ipv4, AddressClass::Ipv4) | (Family::Ipv6, AddressClass::Ipv6) => 0,
+        (Family::Ipv4, AddressClass::Ipv4LinkLocal) | (Family::Ipv6, AddressClass::Ipv4) => 1,
+        (Family::Ipv4, AddressClass::Ipv6) | (Family::Ipv6, AddressClass::Ipv4LinkLocal) => 2,
+        _ => 3,
+    }
+}
 
-    use verbs::Gid;
-
-    use super::*;
-
-    fn entry(index: u32, address: &str, gid_type: GidType) -> GidEntry {
-        let gid = Gid(address.parse::<Ipv6Addr>().unwrap().octets());
-        GidEntry {
-            index,
-            gid,
-            gid_type,
-            netdev: None,
+/// In what a usable entry is behind the chosen one.
+fn why_not(entry: &Entry, mine: &Rank, chosen: &Entry, theirs: &Rank) -> VerdictKind {
+    if mine.wanted_netdev != theirs.wanted_netdev {
+        VerdictKind::OtherNetdev
+    } else if mine.is_tunnel != theirs.is_tunnel {
+        VerdictKind::SideNetdev(NetdevKind::Tunnel)
+    } else if mine.version != theirs.version {
+        match RoceVersion::of(entry.gid_type) {
+            Some(RoceVersion::V1) => VerdictKind::OlderVersion,
+            Some(RoceVersion::V2) => VerdictKind::NewerVersion,
+            None => VerdictKind::UnknownType,
         }
-    }
-
-    fn usual_table() -> Vec<GidEntry> {
-        vec![
-            entry(0, "fe80::5054:ff:fe12:3456", GidType::RoceV1),
-            entry(1, "fe80::5054:ff:fe12:3456", GidType::RoceV2),
-            entry(2, "::ffff:10.1.2.3", GidType::RoceV1),
-            entry(3, "::ffff:10.1.2.3", GidType::RoceV2),
-            entry(4, "2001:db8::7", GidType::RoceV2),
-            entry(5, "::ffff:10.1.9.9", GidType::RoceV2),
-        ]
-    }
-
-    #[test]
-    fn lowest_roce_v2_ipv4_wins_whatever_the_order() {
-        let mut table = usual_table();
-        for _ in 0..table.len() {
-            table.rotate_left(1);
-            let selection = select(&table, LinkLayer::Ethernet, &Policy::default()).unwrap();
-            assert_eq!(selection.entry.index, 3);
+    } else if mine.address != theirs.address {
+        VerdictKind::LesserAddress(classify(&entry.gid))
+    } else if entry.gid == chosen.gid {
+        VerdictKind::SameAddress(chosen.index)
+    } else {
+        match entry.netdev.as_ref().and_then(|netdev| netdev.kind) {
+            Some(kind) if mine.netdev != theirs.netdev => VerdictKind::SideNetdev(kind),
+            _ => VerdictKind::HigherIndex,
         }
-    }
-
-    #[test]
-    fn verdicts_say_why() {
-        let selection = select(&usual_table(), LinkLayer::Ethernet, &Policy::default()).unwrap();
-        let text = selection.to_string();
-        for line in [
-            "0: RoCEv1 fe80::5054:ff:fe12:3456: older RoCE version",
-            "1: RoCEv2 fe80::5054:ff:fe12:3456: link-local",
-            "3: RoCEv2 10.1.2.3: chosen",
-            "4: RoCEv2 2001:db8::7: IPv6",
-            "5: RoCEv2 10.1.9.9: as good, higher index",
-        ] {
-            assert!(
-                text.lines().any(|candidate| candidate == line),
-                "{line} in\n{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn ipv6_only_fabric_prefers_global_to_link_local() {
-        let table = [
-            entry(0, "fe80::1", GidType::RoceV2),
-            entry(1, "2001:db8::1", GidType::RoceV1),
-            entry(2, "fd00::1", GidType::RoceV2),
-        ];
-        let selection = select(&table, LinkLayer::Ethernet, &Policy::default()).unwrap();
-        assert_eq!(selection.entry.index, 2);
-    }
-
-    #[test]
-    fn unknown_type_is_a_last_resort_not_garbage() {
-        // Pitfall 23: a type that cannot be read must not pass for the wanted version.
-        let table = [
-            entry(0, "::ffff:10.0.0.1", GidType::Unknown(9)),
-            entry(1, "fe80::1", GidType::RoceV2),
-        ];
-        let selection = select(&table, LinkLayer::Ethernet, &Policy::default()).unwrap();
-        assert_eq!(selection.entry.index, 1);
-        let selection = select(&table[..1], LinkLayer::Ethernet, &Policy::default()).unwrap();
-        assert_eq!(selection.entry.index, 0);
-    }
-
-    #[test]
-    fn first_candidate_is_judged_like_any_other() {
-        // Pitfall 24: the entry at index 0 has no privilege.
-        let table = [
-            entry(0, "ff02::1", GidType::RoceV2),
-            entry(1, "fe80::", GidType::RoceV2),
-            entry(2, "::ffff:10.0.0.1", GidType::RoceV2),
-        ];
-        let selection = select(&table, LinkLayer::Ethernet, &Policy::default()).unwrap();
-        assert_eq!(selection.entry.index, 2);
-        assert_eq!(
-            selection.verdicts[0].kind,
-            VerdictKind::Unusable(AddressClass::NotUnicast)
-        );
-        assert_eq!(
-            selection.verdicts[1].kind,
-            VerdictKind::Unusable(AddressClass::BarePrefix)
-        );
-    }
-
-    #[test]
-    fn a_named_index_is_used_or_refused() {
-        let policy = Policy { index: Some(4) };
-        let selection = select(&usual_table(), LinkLayer::Ethernet, &policy).unwrap();
-        assert_eq!(selection.entry.index, 4);
-
-        // Pitfall 27: an index outside the table is an error that shows the table.
-        let policy = Policy { index: Some(77) };
-        let error = select(&usual_table(), LinkLayer::Ethernet, &policy).unwrap_err();
-        let text = error.to_string();
-        assert!(
-            text.contains("index 77") && text.contains("10.1.2.3"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn infiniband_takes_the_ports_own_gid_and_ignores_the_index() {
-        let table = [
-            entry(0, "fe80::2:c903:1:1", GidType::InfiniBand),
-            entry(1, "fec0::2:c903:1:1", GidType::InfiniBand),
-        ];
-        let policy = Policy { index: Some(1) };
-        let selection = select(&table, LinkLayer::InfiniBand, &policy).unwrap();
-        assert_eq!(selection.entry.index, 0);
-    }
-
-    #[test]
-    fn an_empty_table_says_what_to_look_at() {
-        let error = select(&[], LinkLayer::Ethernet, &Policy::default()).unwrap_err();
-        assert!(error.to_string().contains("address"), "{error}");
     }
 }

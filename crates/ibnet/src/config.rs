@@ -6,8 +6,10 @@
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use gid::Wish;
 use thiserror::Error;
 
 use crate::hca::{HcaFilter, InvalidHca};
@@ -27,7 +29,12 @@ use crate::interface::{Family, InterfaceFilter};
 /// | `data_direct` | `NCCL_IB_DATA_DIRECT` | 1 | 0, 1, 2: see [`DataDirect`] |
 /// | `relaxed_ordering` | `NCCL_IB_PCI_RELAXED_ORDERING` | 2 | 0, 1, 2: see [`RelaxedOrdering`] |
 /// | `return_async_events` | `NCCL_IB_RETURN_ASYNC_EVENTS` | 1 | 0, 1 |
-/// | `gid_index` | `NCCL_IB_GID_INDEX` | -1: chosen by kind | -1..=255 |
+/// | `gid_index` | `NCCL_IB_GID_INDEX` | -1: chosen by kind | -1..=255, or a list like `mlx5_0:1=3,mlx5_1=5` |
+/// | `gid.family` | `NCCL_IB_ADDR_FAMILY` | IPv4 preferred | `AF_INET`, `AF_INET6` |
+/// | `gid.ranges` | `NCCL_IB_ADDR_RANGE` | any address | a list like `10.0.0.0/8,fd00::/8` |
+/// | `gid.roce_version` | `NCCL_IB_ROCE_VERSION_NUM` | 2 preferred | 1, 2 |
+/// | `gid.flid_index` | `NCCL_IB_ROUTABLE_FLID_GID_INDEX` | 1 | -1 (none), 0..=255 |
+/// | `gid.netdevs` | `IBNET_GID_NETDEVS` | any | a list of network interfaces |
 /// | `timeout` | `NCCL_IB_TIMEOUT` | 20 | 0..=31 |
 /// | `retry_count` | `NCCL_IB_RETRY_CNT` | 7 | 0..=7 |
 /// | `partition` | `NCCL_IB_PKEY` | index 0 | index, 0..=65535 |
@@ -68,8 +75,11 @@ pub struct Config {
     /// Where sysfs is: `/sys`. For tests, and for containers that have it elsewhere; no variable
     /// sets it.
     pub sysfs: PathBuf,
-    /// Use this GID index on RoCE ports instead of choosing (`NCCL_IB_GID_INDEX`).
-    pub gid_index: Option<u32>,
+    /// GID indices to use on RoCE ports instead of choosing (`NCCL_IB_GID_INDEX`).
+    pub gid_index: gid::IndexRules,
+    /// How GIDs are chosen. Its `index` is ignored: `gid_index` has one for each port. What a
+    /// variable sets is demanded, not only preferred.
+    pub gid: gid::Policy,
     /// Local ack timeout of the queue pairs: 4.096 µs · 2^`timeout`, 0 for none
     /// (`NCCL_IB_TIMEOUT`; InfiniBand specification, volume 1, section 9.7.6.1.3).
     pub timeout: u8,
@@ -188,7 +198,8 @@ impl Default for Config {
             relaxed_ordering: RelaxedOrdering::Auto,
             return_async_events: true,
             sysfs: PathBuf::from("/sys"),
-            gid_index: None,
+            gid_index: gid::IndexRules::default(),
+            gid: gid::Policy::default(),
             timeout: 20,
             retry_count: 7,
             partition: Partition::Index(0),
@@ -272,9 +283,21 @@ impl Config {
             return_async_events: reader
                 .flag("NCCL_IB_RETURN_ASYNC_EVENTS", default.return_async_events)?,
             sysfs: default.sysfs,
-            gid_index: reader
-                .number("NCCL_IB_GID_INDEX", -1, 255)?
-                .and_then(|index| u32::try_from(index).ok()),
+            gid_index: reader.rule("NCCL_IB_GID_INDEX")?.unwrap_or_default(),
+            gid: gid::Policy {
+                index: None,
+                family: reader
+                    .rule("NCCL_IB_ADDR_FAMILY")?
+                    .map_or(default.gid.family, Wish::Require),
+                ranges: reader.rule("NCCL_IB_ADDR_RANGE")?.unwrap_or_default(),
+                roce_version: reader
+                    .rule("NCCL_IB_ROCE_VERSION_NUM")?
+                    .map_or(default.gid.roce_version, Wish::Require),
+                netdevs: reader.rule("IBNET_GID_NETDEVS")?.map(Wish::Require),
+                flid_index: reader
+                    .rule("NCCL_IB_ROUTABLE_FLID_GID_INDEX")?
+                    .unwrap_or(default.gid.flid_index),
+            },
             timeout: reader
                 .byte("NCCL_IB_TIMEOUT", 0, 31)?
                 .unwrap_or(default.timeout),
@@ -367,6 +390,18 @@ impl Reader<'_> {
             variable,
             value,
             expected,
+        })
+    }
+
+    /// The value as something that the choice of GIDs is made of.
+    fn rule<T>(&self, variable: &'static str) -> Result<Option<T>, ConfigError>
+    where
+        T: FromStr<Err = gid::InvalidRule>,
+    {
+        self.parsed(variable, |text| {
+            text.parse().map(Some).map_err(|invalid: gid::InvalidRule| {
+                format!("{} in place of {:?}", invalid.expected, invalid.token)
+            })
         })
     }
 
@@ -508,7 +543,7 @@ mod tests {
         ])
         .unwrap();
         assert!(parsed.disabled);
-        assert_eq!(parsed.gid_index, Some(3));
+        assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), Some(3));
         assert_eq!((parsed.timeout, parsed.retry_count), (22, 5));
         assert_eq!(parsed.partition, Partition::Index(65_535));
         assert_eq!(parsed.service_level, 15);
@@ -521,6 +556,28 @@ mod tests {
         assert_eq!(parsed.family, Some(Family::V6));
         assert_eq!(parsed.library, Some(PathBuf::from("/opt/libibverbs.so.1")));
         assert_eq!(parsed.connect_timeout, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn what_is_set_about_gids_is_demanded() {
+        let parsed = config(&[
+            ("NCCL_IB_GID_INDEX", "mlx5_0:1=3,mlx5_1=5"),
+            ("NCCL_IB_ADDR_FAMILY", "AF_INET6"),
+            ("NCCL_IB_ADDR_RANGE", "fd00::/8,10.0.0.0/8"),
+            ("NCCL_IB_ROCE_VERSION_NUM", "1"),
+            ("NCCL_IB_ROUTABLE_FLID_GID_INDEX", "2"),
+            ("IBNET_GID_NETDEVS", "eth2.100"),
+        ])
+        .unwrap();
+        assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), Some(3));
+        assert_eq!(parsed.gid_index.for_port("mlx5_0", 2), None);
+        assert_eq!(parsed.gid.family, Wish::Require(gid::Family::Ipv6));
+        assert_eq!(parsed.gid.ranges.0.len(), 2);
+        assert_eq!(parsed.gid.roce_version, Wish::Require(gid::RoceVersion::V1));
+        assert_eq!(parsed.gid.flid_index, gid::FlidIndex(Some(2)));
+        assert!(matches!(parsed.gid.netdevs, Some(Wish::Require(_))));
+        // Nothing set demands nothing.
+        assert_eq!(config(&[]).unwrap().gid, gid::Policy::default());
     }
 
     #[test]
@@ -548,7 +605,8 @@ mod tests {
             ("NCCL_IB_FIFO_TC", "-1"),
         ])
         .unwrap();
-        assert_eq!((parsed.gid_index, parsed.service_level), (None, 0));
+        assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), None);
+        assert_eq!(parsed.service_level, 0);
         assert_eq!(parsed.traffic_class, None);
         assert_eq!(parsed.fifo_traffic_class, None);
     }
@@ -574,7 +632,13 @@ mod tests {
             ("NCCL_IB_DATA_DIRECT", "3", "0 to 2"),
             ("NCCL_IB_PCI_RELAXED_ORDERING", "-2", "0 to 2"),
             ("NCCL_IB_RETURN_ASYNC_EVENTS", "2", "0 to 1"),
-            ("NCCL_IB_GID_INDEX", "256", "-1 to 255"),
+            ("NCCL_IB_GID_INDEX", "256", "0 to 255"),
+            ("NCCL_IB_GID_INDEX", "mlx5_0:1=3,mlx5_1:x=4", "mlx5_1:x=4"),
+            ("NCCL_IB_ADDR_FAMILY", "inet", "AF_INET"),
+            ("NCCL_IB_ADDR_RANGE", "10.0.0.0/33", "10.0.0.0/33"),
+            ("NCCL_IB_ROCE_VERSION_NUM", "3", "1 or 2"),
+            ("NCCL_IB_ROUTABLE_FLID_GID_INDEX", "-2", "-1 for none"),
+            ("IBNET_GID_NETDEVS", "a/b", "network interface"),
             ("NCCL_IB_DISABLE", "yes", "0 to 1"),
             ("NCCL_SOCKET_FAMILY", "inet", "AF_INET or AF_INET6"),
             ("IBNET_CONNECT_TIMEOUT", "0", "1 to 86400"),

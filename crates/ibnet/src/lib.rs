@@ -97,6 +97,8 @@ mod test_folder;
 mod transport;
 mod work_id;
 
+pub use gid;
+
 pub use config::{Config, ConfigError, DataDirect, Partition, PathPolicy, RelaxedOrdering};
 pub use connecting::Connecting;
 pub use device::{DeviceInfo, NotPciAddress, PciAddress, PortReport};

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use crate::context::Context;
 use crate::gid::GidType;
+use crate::netdev::Netdev;
 use crate::port::LinkLayer;
 use crate::sysfs::Sysfs;
 
@@ -45,7 +46,7 @@ impl GidAttributes {
         let file = self.port.join("gid_attrs/ndevs").join(index.to_string());
         let name = fs::read_to_string(file).ok()?;
         let name = name.trim_end();
-        (!name.is_empty()).then(|| name.to_owned())
+        Netdev::is_name(name).then(|| name.to_owned())
     }
 }
 

@@ -56,6 +56,16 @@ impl Netdev {
         }
     }
 
+    /// Whether the kernel would let an interface have this name (`dev_valid_name` of Linux). No
+    /// such name leads out of a directory.
+    pub fn is_name(name: &str) -> bool {
+        (1..libc::IF_NAMESIZE).contains(&name.len())
+            && !matches!(name, "." | "..")
+            && !name
+                .chars()
+                .any(|c| matches!(c, '/' | ':' | '\0') || c.is_whitespace())
+    }
+
     /// Reads state and kind, for which the name must be known.
     ///
     /// Nothing is taken from a sysfs that knows another number for the name: it shows the
@@ -132,6 +142,26 @@ fn kind(uevent: &str, hardware: Option<u32>) -> NetdevKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_cannot_lead_out_of_the_directory() {
+        for good in ["eth0", "ens1f0np0.100", "bond0", "a", "fifteen-letters"] {
+            assert!(Netdev::is_name(good), "{good}");
+        }
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../../etc",
+            "a/b",
+            "eth 0",
+            "eth0\0",
+            "eth0:1",
+            "sixteen-letters!",
+        ] {
+            assert!(!Netdev::is_name(bad), "{bad:?}");
+        }
+    }
 
     #[test]
     fn up_means_brought_up_and_with_a_carrier() {

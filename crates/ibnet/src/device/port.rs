@@ -12,7 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use verbs::{Context, GidEntry, GidType, LinkLayer, PortAttributes, PortState};
+use gid::RoceVersion;
+use verbs::{Context, LinkLayer, PortAttributes, PortState, Sysfs};
 
 use super::changes::Changes;
 use crate::config::{Config, Partition};
@@ -60,7 +61,7 @@ pub(super) struct PortCache {
     changes: Arc<Changes>,
     policy: gid::Policy,
     partition: Partition,
-    sysfs: PathBuf,
+    sysfs: Sysfs,
     known: Mutex<Option<Known>>,
 }
 
@@ -92,9 +93,12 @@ impl PortCache {
             context: context.clone(),
             port,
             changes: Arc::clone(changes),
-            policy: policy(config),
+            policy: gid::Policy {
+                index: config.gid_index.for_port(context.device_name(), port),
+                ..config.gid.clone()
+            },
             partition: config.partition,
-            sysfs: config.sysfs.clone(),
+            sysfs: Sysfs::at(&config.sysfs),
             known: Mutex::new(None),
         }
     }
@@ -131,7 +135,7 @@ impl PortCache {
     /// What would be used now, and why. Nothing is taken from earlier.
     pub(super) fn report(&self) -> Result<PortReport, Error> {
         let attributes = attributes(&self.context, self.port)?;
-        let entries = self.context.gid_entries(self.port)?;
+        let entries = self.context.gid_table(self.port, &self.sysfs)?;
         Ok(PortReport {
             label: self.label(),
             state: attributes.state,
@@ -155,9 +159,8 @@ impl PortCache {
     }
 
     fn find_out(&self, changes: u64, port: PortAttributes) -> Result<Known, Error> {
-        let entries = self.context.gid_entries(self.port)?;
-        // Before choosing: an interface that changes while we choose makes the choice stale.
-        let interfaces = interfaces(&entries, &self.sysfs);
+        let entries = self.context.gid_table(self.port, &self.sysfs)?;
+        let interfaces = interfaces(&entries, self.sysfs.root());
         let pkey_index = self.pkey_index(port.pkey_table_len)?;
         let chosen = match gid::select(&entries, port.link_layer, &self.policy) {
             Ok(selection) => {
@@ -173,7 +176,7 @@ impl PortCache {
                 });
             }
         };
-        let index = chosen.map_or(0, |entry| entry.index);
+        let index = chosen.as_ref().map_or(0, |entry| entry.index);
         let gid_index = u8::try_from(index).map_err(|_| {
             Error::InvalidArgument(format!(
                 "{}: GID index {index} does not fit into a queue pair's address",
@@ -181,19 +184,22 @@ impl PortCache {
             ))
         })?;
         let is_ethernet = port.link_layer == LinkLayer::Ethernet;
-        let entry = chosen.filter(|_| is_ethernet);
+        let entry = chosen.as_ref().filter(|_| is_ethernet);
         Ok(Known {
             changes,
             interfaces,
             local: LocalPort {
                 port,
-                gid: chosen.map_or(verbs::Gid([0; 16]), |entry| entry.gid),
+                gid: chosen
+                    .as_ref()
+                    .map_or(verbs::Gid([0; 16]), |entry| entry.gid),
                 gid_index,
                 prefix_length: entry.and_then(|entry| interface::prefix_length(&entry.gid)),
-                roce_version: entry.and_then(|entry| match entry.gid_type {
-                    GidType::RoceV1 => Some(1),
-                    GidType::RoceV2 => Some(2),
-                    _ => None,
+                roce_version: entry.and_then(|entry| {
+                    RoceVersion::of(entry.gid_type).map(|version| match version {
+                        RoceVersion::V1 => 1,
+                        RoceVersion::V2 => 2,
+                    })
                 }),
                 pkey_index,
             },
@@ -246,12 +252,6 @@ pub(super) fn attributes(context: &Context, port: u8) -> Result<PortAttributes, 
     Ok(attributes)
 }
 
-fn policy(config: &Config) -> gid::Policy {
-    gid::Policy {
-        index: config.gid_index,
-    }
-}
-
 /// The index of `wanted`. Two ends of a partition talk if one of them is a full member
 /// (InfiniBand specification, volume 1, section 10.9.3), so a full member's entry is the better.
 fn find_pkey(table: &[u16], wanted: u16) -> Option<u16> {
@@ -263,17 +263,16 @@ fn find_pkey(table: &[u16], wanted: u16) -> Option<u16> {
 }
 
 /// The state of all interfaces that the entries belong to.
-fn interfaces(entries: &[GidEntry], sysfs: &Path) -> Vec<InterfaceState> {
-    let mut indices: Vec<u32> = entries.iter().filter_map(|entry| entry.netdev).collect();
-    indices.sort_unstable();
-    indices.dedup();
-    indices
+fn interfaces(entries: &[gid::Entry], sysfs: &Path) -> Vec<InterfaceState> {
+    let mut names: Vec<&str> = entries
+        .iter()
+        .filter_map(|entry| entry.netdev.as_ref()?.name.as_deref())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
         .into_iter()
-        .filter_map(|index| {
-            let name = nix::net::if_::if_indextoname(index).ok()?;
-            let name = name.into_string().ok()?;
-            Some(InterfaceState::read(sysfs.join("class/net").join(name)))
-        })
+        .map(|name| InterfaceState::read(sysfs.join("class/net").join(name)))
         .collect()
 }
 

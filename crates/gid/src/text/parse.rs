@@ -1,0 +1,319 @@
+//! Reading tables from text. Any text is either understood or refused with the line and the part
+//! that was not; none makes it panic.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use thiserror::Error;
+use verbs::{Gid, GidType, LinkLayer, Netdev};
+
+use super::{DOWN, KINDS, PortTable};
+use crate::Entry;
+
+/// A line that is no part of a table.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("line {line}: {token:?}: expected {expected}")]
+pub struct InvalidLine {
+    /// Its number, from 1.
+    pub line: usize,
+    /// The part that was not understood; empty if something is missing.
+    pub token: String,
+    /// What should be in its place.
+    pub expected: &'static str,
+}
+
+/// What was not understood, and what was expected.
+type Refused<'a> = (&'a str, &'static str);
+
+/// Reads the tables of one or more ports.
+///
+/// A line is an entry, in one of these forms, of which the first is how verdicts are printed (what
+/// follows the colon is ignored, apart from `unreadable`), and the last is how `show_gids` of
+/// NVIDIA's drivers prints:
+///
+/// ```text
+/// 3: RoCEv2 10.1.2.3 on eth2: chosen
+/// 4 RoCEv2 2001:db8::7 on eth2.100 (vlan, down)
+/// 5: unreadable: Invalid argument (os error 22)
+/// mlx5_0  1  3  0000:0000:0000:0000:0000:ffff:0a01:0203  10.1.2.3  v2  eth2
+/// ```
+///
+/// Types are `RoCEv1`, `RoCEv2`, `InfiniBand` (short: `v1`, `v2`, `IB`), `type-unknown` and
+/// `type-9`. An interface may be `bond`, `slave` (of a bond), `vlan`, `tunnel`, and `down`; it is
+/// up and an ordinary one if nothing is said.
+///
+/// A line `mlx5_0:1 Ethernet` or `mlx5_0:1 InfiniBand` begins the table of a port. Empty lines,
+/// what follows a `#`, and the head and foot of `show_gids` are ignored.
+///
+/// ```
+/// let tables = gid::text::parse("mlx5_0:1 Ethernet\n 3: RoCEv2 10.1.2.3 on eth2: chosen\n")?;
+/// assert_eq!(tables[0].port, Some(("mlx5_0".to_owned(), 1)));
+/// assert_eq!(tables[0].entries[0].index, 3);
+/// # Ok::<(), gid::text::InvalidLine>(())
+/// ```
+///
+/// # Errors
+/// [`InvalidLine`] for the first line that is none of these.
+pub fn parse(text: &str) -> Result<Vec<PortTable>, InvalidLine> {
+    let mut tables = Tables::default();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        tables.add(line).map_err(|(token, expected)| InvalidLine {
+            line: number + 1,
+            token: token.to_owned(),
+            expected,
+        })?;
+    }
+    Ok(tables.finish())
+}
+
+/// The tables so far, each with the link layer that the text says.
+#[derive(Default)]
+struct Tables(Vec<Draft>);
+
+#[derive(Default)]
+struct Draft {
+    port: Option<(String, u8)>,
+    link_layer: Option<LinkLayer>,
+    entries: Vec<Entry>,
+}
+
+impl Tables {
+    fn add<'a>(&mut self, line: &'a str) -> Result<(), Refused<'a>> {
+        let tokens: Vec<&str> = line.split_whitespace().collect();
+        match tokens[..] {
+            [] => {}
+            // The head and foot of show_gids.
+            ["DEV", "PORT", "INDEX", ..] => {}
+            [only] if only.starts_with("n_gids_found=") => {}
+            [..] if line.chars().all(|c| c == '-' || c.is_whitespace()) => {}
+            [first, ..] if first.starts_with(|c: char| c.is_ascii_digit()) => {
+                let entry = entry(line)?;
+                match self.0.last_mut() {
+                    Some(draft) => draft.entries.push(entry),
+                    None => self.at(None).entries.push(entry),
+                }
+            }
+            [place, link_layer] => {
+                let (name, port) = place.split_once(':').ok_or((place, "device:port"))?;
+                let link_layer = link_layer_named(link_layer)?;
+                self.at(Some((name.to_owned(), port_number(port)?)))
+                    .link_layer = Some(link_layer);
+            }
+            [name, port, index, gid, ref rest @ ..] => {
+                let port = port_number(port)?;
+                let entry = shown_entry(index, gid, rest)?;
+                self.at(Some((name.to_owned(), port))).entries.push(entry);
+            }
+            [first, ..] => return Err((first, "an index, or device:port and a link layer")),
+        }
+        Ok(())
+    }
+
+    /// The table of a port, which becomes the last one if it is new.
+    fn at(&mut self, port: Option<(String, u8)>) -> &mut Draft {
+        let place = match self.0.iter().position(|draft| draft.port == port) {
+            Some(place) => place,
+            None => {
+                self.0.push(Draft {
+                    port,
+                    ..Draft::default()
+                });
+                self.0.len() - 1
+            }
+        };
+        &mut self.0[place]
+    }
+
+    fn finish(self) -> Vec<PortTable> {
+        let finish = |draft: Draft| {
+            let is_infiniband = |entry: &Entry| entry.gid_type == Some(GidType::InfiniBand);
+            let mut readable = draft.entries.iter().filter(|entry| !entry.gid.is_zero());
+            let guessed = match readable.clone().next().is_some() && readable.all(is_infiniband) {
+                true => LinkLayer::InfiniBand,
+                false => LinkLayer::Ethernet,
+            };
+            PortTable {
+                port: draft.port,
+                link_layer: draft.link_layer.unwrap_or(guessed),
+                entries: draft.entries,
+            }
+        };
+        self.0.into_iter().map(finish).collect()
+    }
+}
+
+/// An entry as verdicts have it: `INDEX[:] TYPE ADDRESS [on INTERFACE [(REMARKS)]][: VERDICT]`.
+fn entry(line: &str) -> Result<Entry, Refused<'_>> {
+    let mut rest = Rest(line);
+    let index = index_number(rest.word().trim_end_matches(':'))?;
+    if let Some(reason) = rest.unreadable() {
+        return Ok(Entry::unreadable(index, reason));
+    }
+    let gid_type = gid_type(rest.word())?;
+    let address = rest.word();
+    let (address, mut is_end) = match address.strip_suffix(':') {
+        // An address may itself end in two colons.
+        Some(cut) if !address.ends_with("::") || address.ends_with(":::") => (cut, true),
+        _ => (address, false),
+    };
+    let mut entry = Entry {
+        index,
+        gid: gid(address)?,
+        gid_type,
+        netdev: None,
+        unreadable: None,
+    };
+    if !is_end && rest.peek() == "on" {
+        rest.word();
+        let name = rest.word();
+        let (name, end) = cut_colon(name);
+        is_end = end;
+        let mut found = netdev(name)?;
+        if !is_end && rest.peek().starts_with('(') {
+            is_end = remark(&mut found, &mut rest)?;
+        }
+        entry.netdev = Some(found);
+    }
+    if is_end {
+        entry.unreadable = rest.unreadable().map(str::to_owned);
+    } else if !rest.peek().is_empty() {
+        return Err((
+            rest.peek(),
+            "\"on\" and an interface, a colon, or the end of the line",
+        ));
+    }
+    Ok(entry)
+}
+
+/// What is left of a line.
+#[derive(Clone, Copy)]
+struct Rest<'a>(&'a str);
+
+impl<'a> Rest<'a> {
+    /// Takes the next word; empty at the end.
+    fn word(&mut self) -> &'a str {
+        let word = self.peek();
+        self.0 = self.0.trim_start().get(word.len()..).unwrap_or_default();
+        word
+    }
+
+    fn peek(&self) -> &'a str {
+        self.0.split_whitespace().next().unwrap_or_default()
+    }
+
+    /// The reason, if what is left says that the entry is unreadable.
+    fn unreadable(&self) -> Option<&'a str> {
+        let rest = self.0.trim_start().strip_prefix("unreadable")?;
+        let reason = rest.strip_prefix(':').unwrap_or(rest).trim();
+        Some(reason)
+    }
+}
+
+fn cut_colon(word: &str) -> (&str, bool) {
+    match word.strip_suffix(':') {
+        Some(cut) => (cut, true),
+        None => (word, false),
+    }
+}
+
+/// Reads `(vlan, down)`. True if a colon follows.
+fn remark<'a>(netdev: &mut Netdev, rest: &mut Rest<'a>) -> Result<bool, Refused<'a>> {
+    const EXPECTED: &str = "bond, slave, vlan, tunnel, down, or a closing bracket";
+    let line = rest.0.trim_start();
+    let Some((inside, behind)) = line.strip_prefix('(').and_then(|line| line.split_once(')'))
+    else {
+        return Err((rest.peek(), EXPECTED));
+    };
+    for word in inside.split(',').map(str::trim) {
+        match KINDS.iter().find(|(name, _)| *name == word) {
+            Some((_, kind)) => netdev.kind = Some(*kind),
+            None if word == DOWN => netdev.up = Some(false),
+            None => return Err((word, EXPECTED)),
+        }
+    }
+    let (behind, is_end) = match behind.strip_prefix(':') {
+        Some(behind) => (behind, true),
+        None => (behind, false),
+    };
+    *rest = Rest(behind);
+    Ok(is_end)
+}
+
+/// An entry as `show_gids` has it: index, GID, then the IPv4 address in it, the version, and the
+/// interface, each if there is one.
+fn shown_entry<'a>(
+    index: &'a str,
+    address: &'a str,
+    rest: &[&'a str],
+) -> Result<Entry, Refused<'a>> {
+    let rest = match rest {
+        [v4, rest @ ..] if v4.parse::<Ipv4Addr>().is_ok() => rest,
+        rest => rest,
+    };
+    let (version, interface) = match rest {
+        [version] => (version, None),
+        [version, interface] => (version, Some(netdev(interface)?)),
+        [] => return Err(("", "v1 or v2")),
+        [_, _, more, ..] => return Err((more, "nothing after the interface")),
+    };
+    Ok(Entry {
+        index: index_number(index)?,
+        gid: gid(address)?,
+        gid_type: gid_type(version)?,
+        netdev: interface,
+        unreadable: None,
+    })
+}
+
+/// An interface as the text names it. Nothing said means that it is up.
+fn netdev(name: &str) -> Result<Netdev, Refused<'_>> {
+    match Netdev::is_name(name) {
+        true => Ok(Netdev::named(name)),
+        false => Err((name, "the name of a network interface")),
+    }
+}
+
+fn index_number(token: &str) -> Result<u32, Refused<'_>> {
+    token.parse().map_err(|_| (token, "an index"))
+}
+
+fn port_number(token: &str) -> Result<u8, Refused<'_>> {
+    match token.parse() {
+        Ok(0) | Err(_) => Err((token, "a port number from 1 to 255")),
+        Ok(port) => Ok(port),
+    }
+}
+
+fn link_layer_named(token: &str) -> Result<LinkLayer, Refused<'_>> {
+    match token {
+        "Ethernet" => Ok(LinkLayer::Ethernet),
+        "InfiniBand" => Ok(LinkLayer::InfiniBand),
+        _ => Err((token, "Ethernet or InfiniBand")),
+    }
+}
+
+fn gid_type(token: &str) -> Result<Option<GidType>, Refused<'_>> {
+    let refused = (
+        token,
+        "a type: RoCEv1, RoCEv2, InfiniBand, type-unknown or type-9",
+    );
+    match token {
+        "RoCEv1" | "v1" => Ok(Some(GidType::RoceV1)),
+        "RoCEv2" | "v2" => Ok(Some(GidType::RoceV2)),
+        "InfiniBand" | "IB" => Ok(Some(GidType::InfiniBand)),
+        "type-unknown" => Ok(None),
+        _ => {
+            let number = token.strip_prefix("type-").ok_or(refused)?;
+            let number = number.parse().map_err(|_| refused)?;
+            Ok(Some(GidType::from_raw(number)))
+        }
+    }
+}
+
+fn gid(token: &str) -> Result<Gid, Refused<'_>> {
+    match token.parse() {
+        Ok(IpAddr::V4(v4)) => Ok(Gid::from(v4.to_ipv6_mapped())),
+        Ok(IpAddr::V6(v6)) => Ok(Gid::from(v6)),
+        Err(_) => Err((token, "an IP address or a GID")),
+    }
+}

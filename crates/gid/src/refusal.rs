@@ -6,7 +6,7 @@ use verbs::LinkLayer;
 use crate::netdevs::Netdevs;
 use crate::policy::{Family, Policy, RoceVersion, Wish};
 use crate::range::AddressRanges;
-use crate::select::unmet;
+use crate::select::{is_infiniband, unmet};
 use crate::verdict::{Rule, Verdict};
 
 /// How many entries an error lists. Tables of 256 are common, and most of it repeats.
@@ -85,7 +85,7 @@ impl NoGid {
 
 fn cause(link_layer: LinkLayer, policy: &Policy, verdicts: &[Verdict]) -> Cause {
     if let Some(index) = policy.index
-        && link_layer == LinkLayer::Ethernet
+        && !is_infiniband(link_layer)
     {
         let is_there = verdicts.iter().any(|verdict| verdict.entry.index == index);
         return match is_there {

@@ -29,12 +29,10 @@ pub fn select(
     link_layer: LinkLayer,
     policy: &Policy,
 ) -> Result<Selection, NoGid> {
-    let verdicts = match link_layer {
-        LinkLayer::InfiniBand | LinkLayer::Unspecified => infiniband(entries, policy),
-        _ => match policy.index {
-            Some(index) => forced(entries, index),
-            None => by_order(entries, policy),
-        },
+    let verdicts = match policy.index {
+        _ if is_infiniband(link_layer) => infiniband(entries, policy),
+        Some(index) => forced(entries, index),
+        None => by_order(entries, policy),
     };
     let verdicts: Vec<_> = entries
         .iter()
@@ -52,6 +50,11 @@ pub fn select(
         }),
         None => Err(NoGid::new(link_layer, policy, verdicts)),
     }
+}
+
+/// A driver that names no link layer is older than the others.
+pub(crate) fn is_infiniband(link_layer: LinkLayer) -> bool {
+    matches!(link_layer, LinkLayer::InfiniBand | LinkLayer::Unspecified)
 }
 
 /// On InfiniBand the port's own GID comes first in the table and the others are aliases. One of
@@ -75,7 +78,14 @@ fn infiniband(entries: &[Entry], policy: &Policy) -> Vec<VerdictKind> {
             let because = Because::Routable(flid(&entry.gid));
             (Some(entry), because, VerdictKind::LessRoutable)
         }
-        None => (own, Because::Own, VerdictKind::Alias),
+        None => {
+            // If the port's own GID cannot be read, an alias will do.
+            let because = match own {
+                Some(entry) if entry.index == 0 => Because::Own,
+                _ => Because::Order,
+            };
+            (own, because, VerdictKind::Alias)
+        }
     };
     let judge = |entry: &Entry| match skipped(entry, false) {
         Some(kind) => kind,

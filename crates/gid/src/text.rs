@@ -24,6 +24,26 @@ pub struct PortTable {
     pub entries: Vec<Entry>,
 }
 
+impl PortTable {
+    /// The line that begins the table of a port: `mlx5_0:1 Ethernet`. The link layer alone if the
+    /// port has no name.
+    pub fn title(&self) -> String {
+        let link_layer = match self.link_layer {
+            LinkLayer::Ethernet => ETHERNET.to_owned(),
+            LinkLayer::InfiniBand | LinkLayer::Unspecified => INFINIBAND.to_owned(),
+            LinkLayer::Unknown(raw) => format!("link-layer-{raw}"),
+        };
+        match &self.port {
+            Some((name, port)) => format!("{name}:{port} {link_layer}"),
+            None => link_layer,
+        }
+    }
+}
+
+/// The names of the link layers.
+const ETHERNET: &str = "Ethernet";
+const INFINIBAND: &str = "InfiniBand";
+
 /// The words for what is remarkable about an interface.
 const DOWN: &str = "down";
 const KINDS: [(&str, NetdevKind); 4] = [
@@ -43,9 +63,11 @@ impl fmt::Display for Content<'_> {
             gid,
             gid_type,
             netdev,
+            unreadable,
             ..
         } = self.0;
-        if gid.is_zero() && gid_type.is_none() {
+        let is_unknown = gid.is_zero() && gid_type.is_none() && netdev.is_none();
+        if is_unknown && unreadable.is_some() {
             return Ok(());
         }
         write!(f, "{} {}", TypeName(*gid_type), Address(*gid))?;

@@ -2,8 +2,8 @@
 //!
 //! There are three ways, each for what the one before cannot do. The whole table in one call is
 //! the cheapest, but some combinations of library and kernel fail it for one bad entry. Then
-//! entry by entry. A library that has neither call gives the bare GIDs; their types and
-//! interfaces are then read from sysfs.
+//! entry by entry. A library that has neither call, or fails it, gives the bare GIDs; their types
+//! and interfaces are then read from sysfs.
 //!
 //! An entry that cannot be read stays in the table with the reason, and hides no other.
 
@@ -71,18 +71,19 @@ fn read(
     if let Some(table) = whole_table(context, port) {
         return table;
     }
-    let one = |index| match one_entry(context, port, index) {
-        Some(entry) => entry,
-        None => one_entry_by_sysfs(context, port, index, files),
+    let one = |index| {
+        let by_sysfs = || one_entry_by_sysfs(context, port, index, files);
+        match one_entry(context, port, index) {
+            Some(Err(error)) => by_other_means(error, by_sysfs()),
+            Some(entry) => entry,
+            None => by_sysfs(),
+        }
     };
     let readable = (0..attributes.gid_table_len.min(MAX_TABLE)).filter_map(|index| {
         one(index).unwrap_or_else(|error| {
             let device = context.device_name();
             tracing::debug!(device, port, index, %error, "GID entry cannot be read");
-            Some(GidTableEntry::unreadable(
-                index,
-                format!("querying it: {error}"),
-            ))
+            Some(GidTableEntry::unreadable(index, querying(&error)))
         })
     });
     readable.collect()
@@ -152,6 +153,29 @@ fn one_entry(context: &Context, port: u8, index: u32) -> Option<io::Result<Optio
         Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(None),
         Err(error) => Err(error),
     })
+}
+
+/// What is known of an entry that `_ibv_query_gid_ex` failed for: what the other way tells, if it
+/// tells enough. Some kernels fail for empty entries, too.
+fn by_other_means(
+    error: io::Error,
+    by_sysfs: io::Result<Option<GidTableEntry>>,
+) -> io::Result<Option<GidTableEntry>> {
+    match by_sysfs {
+        Ok(Some(mut entry)) => {
+            if entry.gid_type.is_none() && entry.unreadable.is_none() {
+                entry.unreadable = Some(querying(&error));
+            }
+            Ok(Some(entry))
+        }
+        Ok(None) => Ok(None),
+        Err(_) => Err(error),
+    }
+}
+
+/// Why an entry is unreadable, in words.
+fn querying(error: &io::Error) -> String {
+    format!("querying it: {error}")
 }
 
 /// One entry by `ibv_query_gid` and sysfs: `Ok(None)` if it is empty.

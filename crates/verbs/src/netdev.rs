@@ -186,6 +186,24 @@ mod tests {
     }
 
     #[test]
+    fn a_sysfs_of_another_namespace_is_not_believed() {
+        let sysfs = Sysfs::default();
+        let described = |index| {
+            let mut netdev = Netdev {
+                index: Some(index),
+                ..Netdev::named("lo")
+            };
+            netdev.describe(&sysfs);
+            netdev
+        };
+        // The loop-back interface is number 1 wherever there is a sysfs.
+        let is_there = sysfs.root().join("class/net/lo/flags").exists();
+        assert_eq!(described(1).up.is_some(), is_there);
+        assert_eq!(described(7).up, None);
+        assert_eq!(described(7).kind, None);
+    }
+
+    #[test]
     fn the_kind_is_told_by_uevent_and_hardware_type() {
         for (uevent, hardware, expected) in [
             ("INTERFACE=eth2\nIFINDEX=4\n", 1, NetdevKind::Plain),

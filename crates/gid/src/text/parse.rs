@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use thiserror::Error;
 use verbs::{Gid, GidType, LinkLayer, Netdev};
 
-use super::{DOWN, KINDS, PortTable};
+use super::{DOWN, ETHERNET, INFINIBAND, KINDS, PortTable};
 use crate::Entry;
 
 /// A line that is no part of a table.
@@ -286,8 +286,8 @@ fn port_number(token: &str) -> Result<u8, Refused<'_>> {
 
 fn link_layer_named(token: &str) -> Result<LinkLayer, Refused<'_>> {
     match token {
-        "Ethernet" => Ok(LinkLayer::Ethernet),
-        "InfiniBand" => Ok(LinkLayer::InfiniBand),
+        ETHERNET => Ok(LinkLayer::Ethernet),
+        INFINIBAND => Ok(LinkLayer::InfiniBand),
         _ => Err((token, "Ethernet or InfiniBand")),
     }
 }

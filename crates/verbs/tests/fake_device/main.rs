@@ -11,6 +11,7 @@ mod drop_order;
 mod errors;
 mod events;
 mod fake;
+mod gid_tables;
 mod gids;
 mod memory;
 mod ports;

@@ -1,0 +1,421 @@
+//! GID tables with what sysfs tells of their network interfaces, in health and in containers.
+//!
+//! The tree of each test is a directory of its own, below which the device and the interfaces are
+//! where the kernel would have them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use verbs::sys::{ibv_gid, ibv_gid_entry};
+use verbs::{Error, Functions, Gid, GidTableEntry, GidType, Netdev, NetdevKind, Sysfs};
+
+use crate::fake::{Failure, called, context_of, fail, fake, functions, oldest_functions};
+
+const LINK_LOCAL: &str = "fe80::5054:ff:fe12:3456";
+const IPV4: &str = "::ffff:10.1.2.3";
+const OTHER: &str = "::ffff:10.9.9.9";
+
+fn gid(text: &str) -> Gid {
+    Gid::from(text.parse::<std::net::Ipv6Addr>().unwrap())
+}
+
+fn raw(index: u32, text: &str, gid_type: u32, interface: u32) -> Option<ibv_gid_entry> {
+    Some(ibv_gid_entry {
+        gid: ibv_gid { raw: gid(text).0 },
+        gid_index: index,
+        port_num: 1,
+        gid_type,
+        ndev_ifindex: interface,
+    })
+}
+
+/// A directory that looks like `/sys`, with the device `fake_0`.
+struct Tree(PathBuf);
+
+impl Tree {
+    fn new(name: &str) -> Self {
+        let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join("gid_tables")
+            .join(name);
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir_all(root.join("class/infiniband/fake_0/ports/1")).unwrap();
+        fake(|fake| {
+            fake.sysfs = PathBuf::from("/sys/class/infiniband/fake_0");
+            fake.port.link_layer = 2;
+            fake.port.gid_tbl_len = 8;
+        });
+        Self(root)
+    }
+
+    fn write(&self, file: impl AsRef<Path>, text: &str) -> &Self {
+        let file = self.0.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+        self
+    }
+
+    /// An interface that is up, of an ordinary kind.
+    fn interface(&self, name: &str, index: u32) -> &Self {
+        let file = |file: &str| format!("class/net/{name}/{file}");
+        self.write(file("ifindex"), &format!("{index}\n"))
+            .write(file("flags"), "0x1003\n")
+            .write(file("operstate"), "up\n")
+            .write(file("type"), "1\n")
+            .write(
+                file("uevent"),
+                &format!("INTERFACE={name}\nIFINDEX={index}\n"),
+            )
+    }
+
+    /// What the device says of an entry.
+    fn entry(&self, index: u32, gid_type: &str, netdev: &str) -> &Self {
+        let file = |kind: &str| format!("class/infiniband/fake_0/ports/1/gid_attrs/{kind}/{index}");
+        self.write(file("types"), &format!("{gid_type}\n"))
+            .write(file("ndevs"), &format!("{netdev}\n"))
+    }
+
+    fn read(&self, functions: Functions) -> Vec<GidTableEntry> {
+        let sysfs = Sysfs::at(&self.0);
+        context_of(functions).gid_table(1, &sysfs).unwrap()
+    }
+}
+
+/// Every way of reading a table, by what the library lacks.
+fn ways() -> [Functions; 3] {
+    let one_by_one = Functions {
+        query_gid_table: None,
+        ..functions()
+    };
+    [functions(), one_by_one, oldest_functions()]
+}
+
+fn up(name: &str, index: u32, kind: NetdevKind) -> Option<Netdev> {
+    Some(Netdev {
+        index: Some(index),
+        name: Some(name.to_owned()),
+        up: Some(true),
+        kind: Some(kind),
+    })
+}
+
+fn reasons(table: &[GidTableEntry]) -> Vec<(u32, Option<&str>)> {
+    table
+        .iter()
+        .map(|entry| (entry.index, entry.unreadable.as_deref()))
+        .collect()
+}
+
+#[test]
+fn every_way_tells_types_and_interfaces() {
+    let tree = Tree::new("usual");
+    tree.interface("eth2", 4)
+        .interface("eth2.100", 7)
+        .write("class/net/eth2.100/uevent", "DEVTYPE=vlan\n")
+        .entry(0, "IB/RoCE v1", "eth2")
+        .entry(2, "RoCE v2", "eth2.100");
+    fake(|fake| {
+        fake.port.gid_tbl_len = 3;
+        fake.gids = vec![
+            raw(0, LINK_LOCAL, 1, 4),
+            raw(1, "::", 0, 0),
+            raw(2, IPV4, 2, 7),
+        ];
+    });
+    let expected = [
+        GidTableEntry {
+            index: 0,
+            gid: gid(LINK_LOCAL),
+            gid_type: Some(GidType::RoceV1),
+            netdev: up("eth2", 4, NetdevKind::Plain),
+            unreadable: None,
+        },
+        GidTableEntry {
+            index: 2,
+            gid: gid(IPV4),
+            gid_type: Some(GidType::RoceV2),
+            netdev: up("eth2.100", 7, NetdevKind::Vlan),
+            unreadable: None,
+        },
+    ];
+    for functions in ways() {
+        assert_eq!(tree.read(functions), expected);
+    }
+    // Also when the library has the calls, but the kernel refuses them.
+    for call in ["query_gid_table", "query_gid_ex"] {
+        fail(call, Failure::Errno(libc::EOPNOTSUPP));
+    }
+    assert_eq!(tree.read(functions()), expected);
+    assert_eq!(called("query_gid"), 6);
+}
+
+#[test]
+fn bare_gids_without_a_type_keep_the_reason_of_the_better_call() {
+    let tree = Tree::new("refused");
+    tree.interface("eth2", 4).entry(1, "RoCE v2", "eth2");
+    fake(|fake| {
+        fake.port.gid_tbl_len = 2;
+        fake.gids = vec![raw(0, IPV4, 2, 4), raw(1, "::", 0, 0)];
+    });
+    for call in ["query_gid_table", "query_gid_ex"] {
+        fail(call, Failure::Errno(libc::EACCES));
+    }
+    let table = tree.read(functions());
+    let expected = "querying it: Permission denied (os error 13)";
+    assert_eq!(reasons(&table), [(0, Some(expected))]);
+    assert_eq!(table[0].gid, gid(IPV4));
+}
+
+#[test]
+fn a_healthy_table_takes_one_call_and_no_type_file() {
+    // Pitfall 32: NCCL reads sysfs for every index on every connect.
+    let tree = Tree::new("one_call");
+    tree.interface("eth2", 4).entry(0, "RoCE v9", "eth2");
+    fake(|fake| fake.gids = vec![raw(0, IPV4, 2, 4)]);
+    let table = tree.read(functions());
+    assert_eq!(table[0].gid_type, Some(GidType::RoceV2));
+    assert_eq!((called("query_gid_table"), called("query_gid_ex")), (1, 0));
+    assert_eq!(called("query_gid"), 0);
+}
+
+#[test]
+fn interfaces_say_whether_they_are_up_and_of_what_kind() {
+    let tree = Tree::new("kinds");
+    let kinds = [
+        ("eth2", "INTERFACE=eth2\n", NetdevKind::Plain),
+        ("bond0", "DEVTYPE=bond\n", NetdevKind::Bond),
+        ("vxlan1", "DEVTYPE=vxlan\n", NetdevKind::Tunnel),
+        ("eth3", "INTERFACE=eth3\n", NetdevKind::BondMember),
+    ];
+    for ((name, uevent, _), number) in kinds.iter().zip(10..) {
+        tree.interface(name, number)
+            .write(format!("class/net/{name}/uevent"), uevent);
+    }
+    tree.write("class/net/eth3/bonding_slave/state", "active\n")
+        .write("class/net/bond0/operstate", "lowerlayerdown\n")
+        .write("class/net/vxlan1/flags", "0x1002\n");
+    fake(|fake| {
+        fake.gids = (0..4).map(|slot| raw(slot, IPV4, 2, slot + 10)).collect();
+    });
+    let table = tree.read(functions());
+    let netdevs = table.iter().map(|entry| entry.netdev.as_ref().unwrap());
+    let found: Vec<_> = netdevs
+        .map(|netdev| (netdev.name.as_deref().unwrap(), netdev.up, netdev.kind))
+        .collect();
+    let expected: Vec<_> = kinds
+        .iter()
+        .zip([true, false, false, true])
+        .map(|((name, _, kind), up)| (*name, Some(up), Some(*kind)))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn entries_of_other_namespaces_are_marked_alone() {
+    // Pitfall 26. An interface is another namespace's if there is none of its number here, or if
+    // the one of its number has another name.
+    let tree = Tree::new("namespaces");
+    tree.interface("net1", 4)
+        .entry(0, "RoCE v2", "ens1f0")
+        .entry(1, "RoCE v2", "eth0")
+        .entry(2, "RoCE v2", "net1");
+    fake(|fake| {
+        fake.port.gid_tbl_len = 3;
+        fake.gids = vec![
+            raw(0, LINK_LOCAL, 2, 9),
+            raw(1, OTHER, 2, 4),
+            raw(2, IPV4, 2, 4),
+        ];
+    });
+    let expected = [
+        (0, Some("ens1f0 is not in this network namespace")),
+        (1, Some("eth0 is not in this network namespace")),
+        (2, None),
+    ];
+    for functions in ways() {
+        let table = tree.read(functions);
+        assert_eq!(reasons(&table), expected);
+        assert_eq!(table[2].netdev, up("net1", 4, NetdevKind::Plain));
+        // What is another's is named, and nothing is said of its state.
+        let other = table[0].netdev.as_ref().unwrap();
+        assert_eq!((other.name.as_deref(), other.up), (Some("ens1f0"), None));
+        assert_eq!(table[1].gid, gid(OTHER));
+    }
+}
+
+#[test]
+fn a_number_alone_names_the_interface_that_is_missing() {
+    let tree = Tree::new("number");
+    tree.interface("net1", 4);
+    fake(|fake| fake.gids = vec![raw(0, IPV4, 2, 9)]);
+    assert_eq!(
+        reasons(&tree.read(functions())),
+        [(0, Some("interface 9 is not in this network namespace"))]
+    );
+}
+
+#[test]
+fn an_entry_that_cannot_be_queried_stays_with_its_reason() {
+    // Pitfall 26: one bad slot aborted the connection.
+    let tree = Tree::new("unreadable");
+    tree.interface("eth2", 4)
+        .entry(0, "RoCE v2", "eth2")
+        .entry(2, "RoCE v2", "eth2");
+    fake(|fake| {
+        fake.port.gid_tbl_len = 3;
+        fake.gids = vec![raw(0, LINK_LOCAL, 2, 4), None, raw(2, IPV4, 2, 4)];
+    });
+    for functions in ways() {
+        let table = tree.read(functions);
+        let expected = "querying it: Invalid argument (os error 22)";
+        assert_eq!(reasons(&table), [(0, None), (1, Some(expected)), (2, None)]);
+        assert!(table[1].gid.is_zero());
+        assert_eq!(table[2].netdev, up("eth2", 4, NetdevKind::Plain));
+    }
+}
+
+#[test]
+fn a_table_that_may_not_be_read_is_no_failure() {
+    let tree = Tree::new("no_permission");
+    fake(|fake| {
+        fake.port.gid_tbl_len = 2;
+        fake.gids = vec![raw(0, IPV4, 2, 4)];
+    });
+    for number in [libc::EACCES, libc::ENOENT, libc::EOPNOTSUPP] {
+        for call in ["query_gid_table", "query_gid_ex", "query_gid"] {
+            fail(call, Failure::Errno(number));
+        }
+        for functions in ways() {
+            let table = tree.read(functions);
+            assert_eq!(table.len(), 2);
+            assert!(table.iter().all(|entry| entry.unreadable.is_some()));
+        }
+    }
+}
+
+#[test]
+fn without_sysfs_there_are_addresses_but_no_states() {
+    let absent = Tree::new("absent");
+    fs::remove_dir_all(&absent.0).unwrap();
+    fake(|fake| {
+        fake.port.gid_tbl_len = 1;
+        fake.gids = vec![raw(0, IPV4, 2, 4)];
+    });
+    let expected = GidTableEntry {
+        index: 0,
+        gid: gid(IPV4),
+        gid_type: Some(GidType::RoceV2),
+        netdev: Some(Netdev::numbered(4)),
+        unreadable: None,
+    };
+    let [whole, one_by_one, bare] = ways();
+    for functions in [whole, one_by_one] {
+        assert_eq!(absent.read(functions), std::slice::from_ref(&expected));
+    }
+    // Pitfall 23: an old library without sysfs cannot tell the type, and does not make one up.
+    let unknown = GidTableEntry {
+        gid_type: None,
+        netdev: None,
+        ..expected
+    };
+    assert_eq!(absent.read(bare), [unknown]);
+}
+
+#[test]
+fn types_that_sysfs_does_not_tell_stay_unknown() {
+    let tree = Tree::new("hidden_types");
+    tree.interface("eth2", 4)
+        .entry(0, "RoCE v9", "eth2")
+        .entry(1, "RoCE v2", "eth2");
+    // Type files that cannot be read at all: there is none, or it is no file.
+    let types = tree
+        .0
+        .join("class/infiniband/fake_0/ports/1/gid_attrs/types");
+    fs::create_dir_all(types.join("3")).unwrap();
+    fake(|fake| {
+        fake.port.gid_tbl_len = 4;
+        fake.gids = vec![
+            raw(0, "fe80::1", 0, 0),
+            raw(1, "fe80::2", 0, 0),
+            raw(2, "fe80::3", 0, 0),
+            raw(3, "fe80::4", 0, 0),
+        ];
+    });
+    let table = tree.read(oldest_functions());
+    let types: Vec<_> = table.iter().map(|entry| entry.gid_type).collect();
+    assert_eq!(types, [None, Some(GidType::RoceV2), None, None]);
+    assert!(table.iter().all(|entry| entry.unreadable.is_none()));
+}
+
+#[test]
+fn interface_names_that_are_none_are_not_believed() {
+    let tree = Tree::new("bad_names");
+    tree.interface("eth2", 4)
+        .entry(0, "RoCE v2", "../../../etc")
+        .entry(1, "RoCE v2", "");
+    fake(|fake| fake.gids = vec![raw(0, IPV4, 2, 4), raw(1, IPV4, 2, 0)]);
+    let table = tree.read(functions());
+    assert_eq!(table[0].netdev, up("eth2", 4, NetdevKind::Plain));
+    assert_eq!(table[1].netdev, None);
+    assert_eq!(reasons(&table), [(0, None), (1, None)]);
+}
+
+#[test]
+fn a_change_of_the_table_or_of_an_interface_can_be_told() {
+    // Pitfall 7: what is kept must be known to be old.
+    let tree = Tree::new("change");
+    tree.interface("eth2", 4);
+    fake(|fake| fake.gids = vec![raw(0, LINK_LOCAL, 2, 4), raw(1, IPV4, 2, 4)]);
+    let before = tree.read(functions());
+    assert_eq!(before, tree.read(functions()));
+    tree.write("class/net/eth2/operstate", "down\n");
+    let down = tree.read(functions());
+    assert_ne!(before, down);
+    tree.write("class/net/eth2/operstate", "up\n");
+    assert_eq!(before, tree.read(functions()));
+    fake(|fake| fake.gids = vec![raw(0, LINK_LOCAL, 2, 4), raw(3, IPV4, 2, 4)]);
+    assert_ne!(before, tree.read(functions()));
+}
+
+#[test]
+fn infiniband_has_types_without_sysfs_and_no_interfaces() {
+    let absent = Tree::new("infiniband");
+    fs::remove_dir_all(&absent.0).unwrap();
+    fake(|fake| {
+        fake.port.gid_tbl_len = 1;
+        fake.port.link_layer = 1;
+        fake.gids = vec![raw(0, "fe80::2:c903:1:1", 0, 0)];
+    });
+    for functions in ways() {
+        let table = absent.read(functions);
+        assert_eq!(table[0].gid_type, Some(GidType::InfiniBand));
+        assert_eq!((&table[0].netdev, &table[0].unreadable), (&None, &None));
+    }
+}
+
+#[test]
+fn the_systems_own_interfaces_are_known_by_name_and_number() {
+    // The loop-back interface is the first of every network namespace; no namespace has the other.
+    fake(|fake| {
+        fake.port.gid_tbl_len = 2;
+        fake.gids = vec![
+            raw(0, IPV4, 2, 1),
+            raw(1, OTHER, 2, i32::MAX.cast_unsigned()),
+        ];
+    });
+    let context = context_of(functions());
+    let table = context.gid_table(1, &Sysfs::default()).unwrap();
+    let netdev = table[0].netdev.as_ref().unwrap();
+    assert_eq!(
+        (netdev.index, netdev.name.as_deref()),
+        (Some(1), Some("lo"))
+    );
+    assert_eq!(table[0].unreadable, None);
+    assert!(table[1].unreadable.is_some());
+}
+
+#[test]
+fn only_the_port_itself_must_be_readable() {
+    fail("extended query_port", Failure::Errno(libc::EINVAL));
+    let result = context_of(functions()).gid_table(9, &Sysfs::default());
+    assert!(matches!(result, Err(Error::QueryPort { port: 9, .. })));
+}

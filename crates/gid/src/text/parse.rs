@@ -68,7 +68,11 @@ pub fn parse(text: &str) -> Result<Vec<PortTable>, InvalidLine> {
 
 /// The tables so far, each with the link layer that the text says.
 #[derive(Default)]
-struct Tables(Vec<Draft>);
+struct Tables {
+    drafts: Vec<Draft>,
+    /// The place of the one that lines without a port belong to.
+    current: usize,
+}
 
 #[derive(Default)]
 struct Draft {
@@ -88,7 +92,7 @@ impl Tables {
             [..] if line.chars().all(|c| c == '-' || c.is_whitespace()) => {}
             [first, ..] if first.starts_with(|c: char| c.is_ascii_digit()) => {
                 let entry = entry(line)?;
-                match self.0.last_mut() {
+                match self.drafts.get_mut(self.current) {
                     Some(draft) => draft.entries.push(entry),
                     None => self.at(None).entries.push(entry),
                 }
@@ -109,19 +113,17 @@ impl Tables {
         Ok(())
     }
 
-    /// The table of a port, which becomes the last one if it is new.
+    /// The table of a port, which becomes the current one.
     fn at(&mut self, port: Option<(String, u8)>) -> &mut Draft {
-        let place = match self.0.iter().position(|draft| draft.port == port) {
-            Some(place) => place,
-            None => {
-                self.0.push(Draft {
-                    port,
-                    ..Draft::default()
-                });
-                self.0.len() - 1
-            }
-        };
-        &mut self.0[place]
+        let place = self.drafts.iter().position(|draft| draft.port == port);
+        self.current = place.unwrap_or(self.drafts.len());
+        if place.is_none() {
+            self.drafts.push(Draft {
+                port,
+                ..Draft::default()
+            });
+        }
+        &mut self.drafts[self.current]
     }
 
     fn finish(self) -> Vec<PortTable> {
@@ -138,7 +140,7 @@ impl Tables {
                 entries: draft.entries,
             }
         };
-        self.0.into_iter().map(finish).collect()
+        self.drafts.into_iter().map(finish).collect()
     }
 }
 
@@ -165,10 +167,18 @@ fn entry(line: &str) -> Result<Entry, Refused<'_>> {
     };
     if !is_end && rest.peek() == "on" {
         rest.word();
-        let name = rest.word();
-        let (name, end) = cut_colon(name);
+        let (name, end) = cut_colon(rest.word());
         is_end = end;
-        let mut found = netdev(name)?;
+        let (number, number_end) = cut_colon(rest.peek());
+        let mut found = match number.parse() {
+            // How an interface without a name is printed.
+            Ok(number) if name == "interface" && !is_end => {
+                rest.word();
+                is_end = number_end;
+                Netdev::numbered(number)
+            }
+            _ => netdev(name)?,
+        };
         if !is_end && rest.peek().starts_with('(') {
             is_end = remark(&mut found, &mut rest)?;
         }

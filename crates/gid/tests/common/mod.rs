@@ -79,7 +79,10 @@ fn netdev(random: &mut Random) -> Netdev {
     Netdev {
         up: random.one_in(5).then_some(false),
         kind: *random.pick(&kinds),
-        ..Netdev::named(*random.pick(&NETDEVS))
+        ..match random.one_in(8) {
+            true => Netdev::numbered(7),
+            false => Netdev::named(*random.pick(&NETDEVS)),
+        }
     }
 }
 

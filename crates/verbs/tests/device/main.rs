@@ -14,9 +14,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use verbs::{
-    Access, Context, Destination, Error, Functions, InitAttributes, Library, PortState,
-    QueuePairOptions, QueuePairState, RecvRequest, RemoteAddress, SendRequest, Sge, WcOpcode,
-    WcStatus,
+    Access, Context, Destination, Error, Functions, InitAttributes, Library, LinkLayer, PortState,
+    QueuePairOptions, QueuePairState, RecvRequest, RemoteAddress, SendRequest, Sge, Sysfs,
+    WcOpcode, WcStatus,
 };
 
 use pair::{Pair, SIZE, complete, complete_all, receive, send, to_rtr};
@@ -105,6 +105,7 @@ fn all_ways_to_the_gid_table_agree() {
             query_gid_ex: None,
             ..one_by_one
         };
+        let table = context.gid_table(PORT, &Sysfs::default()).unwrap();
         for functions in [one_by_one, sysfs] {
             // SAFETY: the functions are libibverbs's own.
             let library = unsafe { Library::from_functions(functions) };
@@ -112,11 +113,36 @@ fn all_ways_to_the_gid_table_agree() {
             let same = devices
                 .iter()
                 .find(|device| device.name() == context.device_name());
-            assert_eq!(
-                same.unwrap().open().unwrap().gid_entries(PORT).unwrap(),
-                entries
-            );
+            let same = same.unwrap().open().unwrap();
+            assert_eq!(same.gid_entries(PORT).unwrap(), entries);
+            assert_eq!(same.gid_table(PORT, &Sysfs::default()).unwrap(), table);
         }
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device; run with --include-ignored"]
+fn the_gid_table_describes_the_interfaces() {
+    on_each_device(|context| {
+        let table = context.gid_table(PORT, &Sysfs::default()).unwrap();
+        let readable = table.iter().filter(|entry| entry.unreadable.is_none());
+        let mut described = 0;
+        for entry in readable {
+            println!("{entry:?}");
+            let Some(netdev) = &entry.netdev else {
+                continue;
+            };
+            let number = netdev.index.unwrap();
+            let name = netdev.name.as_ref().unwrap();
+            let directory = Path::new("/sys/class/net").join(name);
+            let told = std::fs::read_to_string(directory.join("ifindex")).unwrap();
+            assert_eq!(told.trim(), number.to_string());
+            assert!(netdev.up.is_some() && netdev.kind.is_some(), "{netdev:?}");
+            described += 1;
+        }
+        // InfiniBand has no interfaces.
+        let is_ethernet = context.port(PORT).unwrap().link_layer == LinkLayer::Ethernet;
+        assert_eq!(described > 0, is_ethernet);
     });
 }
 

@@ -111,13 +111,13 @@ impl MemoryRegion {
 
     pub(crate) fn probe_dmabuf(pd: &ProtectionDomain) -> Result<(), Error> {
         // SAFETY: there is no such descriptor, hence no memory.
-        let answer = unsafe { dmabuf_call(pd, 0, 0, 0, NO_DMABUF, Access::empty()) };
+        let answer = unsafe { dmabuf_call(pd, 0, 1, 0, NO_DMABUF, Access::empty()) };
         Self::judge_probe(pd, answer)
     }
 
     pub(crate) fn probe_data_direct(pd: &ProtectionDomain) -> Result<(), Error> {
         // SAFETY: there is no such descriptor, hence no memory.
-        let answer = unsafe { data_direct_call(pd, 0, 0, 0, NO_DMABUF, Access::empty()) };
+        let answer = unsafe { data_direct_call(pd, 0, 1, 0, NO_DMABUF, Access::empty()) };
         Self::judge_probe(pd, answer)
     }
 
@@ -132,7 +132,7 @@ impl MemoryRegion {
             Err(error) => Err(error),
             Ok(raw) => {
                 // Against all expectation something was registered: give it back.
-                drop(Self::new(raw, 0, 0, pd.clone()));
+                drop(Self::new(raw, 0, 1, pd.clone()));
                 Ok(())
             }
         }

@@ -14,6 +14,7 @@ mod fake;
 mod gid_tables;
 mod gids;
 mod memory;
+mod mlx5;
 mod ports;
 mod posting;
 mod queue_pairs;

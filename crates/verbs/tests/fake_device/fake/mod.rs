@@ -5,8 +5,11 @@
 //! in one that it should not have.
 
 mod device;
+mod mlx5;
 mod objects;
 mod queues;
+
+pub(crate) use mlx5::mlx5_functions;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -59,6 +62,8 @@ pub(crate) struct Fake {
     pub(crate) events: Vec<Result<ibv_async_event, i32>>,
     pub(crate) acknowledged: Vec<c_uint>,
     pub(crate) fork_status: ibv_fork_status,
+    /// The path of the Data Direct function of an mlx5 device.
+    pub(crate) data_direct: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,6 +146,7 @@ impl Default for Fake {
             events: Vec::new(),
             acknowledged: Vec::new(),
             fork_status: IBV_FORK_UNNEEDED,
+            data_direct: None,
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
 }
 
 /// Makes a region whose keys differ from each other.
-fn region(
+pub(super) fn region(
     function: &'static str,
     pd: *mut ibv_pd,
     length: usize,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use verbs::ForkStatus;
+
 use crate::config::Config;
 use crate::connecting::Connecting;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
@@ -61,7 +63,9 @@ impl Transport {
             return Err(Error::Disabled);
         }
         // Before anything is registered, or it has no effect (pitfall 67).
-        if let Err(error) = library.init_fork() {
+        if let Err(error) = library.init_fork()
+            && library.fork_status() != ForkStatus::Unneeded
+        {
             tracing::warn!(%error, "forked children may disturb registered memory");
         }
         let monitor = Monitor::start(config.return_async_events)?;

@@ -36,6 +36,8 @@ struct Entry {
 /// A buffer whose message is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrived {
+    /// Slot of its entry in the ring.
+    pub(crate) slot: u8,
     /// Slot of the request that it belongs to.
     pub(crate) request: u16,
     /// Its position in the request's group.
@@ -119,6 +121,7 @@ impl Inbox {
         }
         entry.is_open = false;
         let arrived = Arrived {
+            slot: part.slot,
             request: entry.request,
             position: entry.position,
             size,
@@ -161,6 +164,7 @@ mod tests {
         let by_sum = inbox.take(part(FIRST, SizeTold::BySum, 1), 123, no_table);
         let arrived = |position, size| {
             Ok(Some(Arrived {
+                slot: position,
                 request: 7,
                 position,
                 size,

@@ -1,5 +1,7 @@
 //! A message on its way: how it travels, and the work requests of its parts.
 
+use std::num::NonZeroUsize;
+
 use verbs::{RemoteAddress, SendRequest, Sge};
 
 use crate::immediate::{Immediate, SizeTold, lap};
@@ -70,6 +72,8 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) remote: u64,
     pub(crate) split: Split,
     pub(crate) shape: Shape,
+    /// What an observer is told.
+    pub(crate) parent: Option<NonZeroUsize>,
 }
 
 /// What the writes of one part have in common.

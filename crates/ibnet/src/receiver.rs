@@ -4,6 +4,7 @@
 //! alone: which buffer, how many parts, how large. Work requests without buffers are posted in
 //! advance on every path, one for each part that can be outstanding, and replaced in batches.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use verbs::{Access, RecvRequest, RemoteAddress, SendRequest, Sge, WcOpcode, WorkCompletion};
@@ -16,6 +17,7 @@ use crate::flush::{FLUSH_DEPTH, Flusher};
 use crate::handshake::message::RemoteArea;
 use crate::inbox::{Inbox, NO_REQUEST, Violation};
 use crate::memory::Area;
+use crate::observer::{self, Observer, Piece, Watched};
 use crate::owned::Owned;
 use crate::region::{Region, Registrar};
 use crate::requests::{RequestId, Table};
@@ -58,6 +60,7 @@ pub struct RecvConnection {
     replacements: Box<[RecvRequest; RECEIVE_CHAIN]>,
     announced_since_signal: u32,
     is_closed: bool,
+    watched: Option<Watched>,
     pub(crate) owned: Owned<Vec<crate::owned::Buffer>>,
 }
 
@@ -162,6 +165,7 @@ impl RecvConnection {
             replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),
             announced_since_signal: 0,
             is_closed: false,
+            watched: None,
             owned: Owned::new(),
         })
     }
@@ -169,6 +173,14 @@ impl RecvConnection {
     /// Registers memory for this connection, also from other threads.
     pub fn registrar(&self) -> Registrar {
         Registrar::new(&self.core.nic, RECEIVING)
+    }
+
+    /// Lets `observer` hear of the buffers of the receives from now on that
+    /// [`irecv_observed`](Self::irecv_observed) gives a parent.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        if self.requests.outstanding() == 0 {
+            self.watched = Some(Watched::receiver(observer));
+        }
     }
 
     /// Both ends, in words.
@@ -188,7 +200,7 @@ impl RecvConnection {
     /// # Errors
     /// The connection has failed, or an argument does not fit it.
     pub unsafe fn irecv(&mut self, buffers: &[RecvBuffer<'_>]) -> Result<Option<RequestId>, Error> {
-        self.announce_receive(buffers, true)
+        self.announce_receive(buffers, &[], true)
     }
 
     /// As [`irecv`](Self::irecv), for a caller that finds out by itself when the data is there, for
@@ -205,12 +217,31 @@ impl RecvConnection {
         &mut self,
         buffers: &[RecvBuffer<'_>],
     ) -> Result<Option<RequestId>, Error> {
-        self.announce_receive(buffers, false)
+        self.announce_receive(buffers, &[], false)
+    }
+
+    /// As [`irecv`](Self::irecv), or with `is_awaited` false as
+    /// [`irecv_unawaited`](Self::irecv_unawaited); the connection's [`Observer`] hears of each
+    /// buffer for which `parents` has something in its place.
+    ///
+    /// # Safety
+    /// As for these.
+    ///
+    /// # Errors
+    /// As for these.
+    pub unsafe fn irecv_observed(
+        &mut self,
+        buffers: &[RecvBuffer<'_>],
+        parents: &[Option<NonZeroUsize>],
+        is_awaited: bool,
+    ) -> Result<Option<RequestId>, Error> {
+        self.announce_receive(buffers, parents, is_awaited)
     }
 
     fn announce_receive(
         &mut self,
         buffers: &[RecvBuffer<'_>],
+        parents: &[Option<NonZeroUsize>],
         is_awaited: bool,
     ) -> Result<Option<RequestId>, Error> {
         if !self.takes_requests()? {
@@ -266,6 +297,21 @@ impl RecvConnection {
             self.staging
                 .write(first.wrapping_add(position as u64), &entry, rkeys);
             self.inbox.open(owner, position as u8, capacity);
+        }
+        if let Some(watched) = &mut self.watched {
+            let path = &self.core.paths[ANNOUNCE_PATH];
+            for (position, buffer) in buffers.iter().enumerate() {
+                let piece = Piece {
+                    device: path.device,
+                    queue_pair: path.queue_pair.number(),
+                    wr_id: 0,
+                    opcode: observer::WRITE,
+                    length: buffer.capacity,
+                };
+                let parent = parents.get(position).copied().flatten();
+                let slot = ring::slot(first.wrapping_add(position as u64));
+                watched.announced(slot, parent, &piece);
+            }
         }
         self.announce(first, buffers.len())?;
         Ok(Some(request))
@@ -485,6 +531,9 @@ impl RecvConnection {
         match taken {
             Ok(None) => {}
             Ok(Some(arrived)) => {
+                if let Some(watched) = &mut self.watched {
+                    watched.arrived(usize::from(arrived.slot));
+                }
                 if let Some(receive) = self.requests.at(arrived.request) {
                     receive.sizes[usize::from(arrived.position)] = arrived.size;
                     receive.outstanding = receive.outstanding.saturating_sub(1);

@@ -5,6 +5,7 @@
 //! ([`crate::spread`]) and writes the data there. The last write of each part carries the immediate
 //! that tells the receiver.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use verbs::{Access, RemoteAddress, SendRequest, Sge, WorkCompletion};
@@ -15,6 +16,7 @@ use crate::handshake::message::{Closing, RemoteArea};
 use crate::immediate::SizeTold;
 use crate::matching::{ImpossibleGroup, Matching};
 use crate::memory::Area;
+use crate::observer::{self, Observer, Piece, Watched};
 use crate::outgoing::{Outgoing, Part, Shape};
 use crate::owned::Owned;
 use crate::part_log::PartLog;
@@ -54,6 +56,7 @@ pub struct SendConnection {
     bulk_threshold: Option<u32>,
     has_warned_of_cut: bool,
     is_closed: bool,
+    watched: Option<Watched>,
     pub(crate) owned: Owned<crate::owned::Buffer>,
 }
 
@@ -110,6 +113,7 @@ impl SendConnection {
             bulk_threshold: reorders.then_some(config.adaptive_routing_threshold),
             has_warned_of_cut: false,
             is_closed: false,
+            watched: None,
             owned: Owned::new(),
             core,
         })
@@ -118,6 +122,14 @@ impl SendConnection {
     /// Registers memory for this connection, also from other threads.
     pub fn registrar(&self) -> Registrar {
         Registrar::new(&self.core.nic, Access::empty())
+    }
+
+    /// Lets `observer` hear of the parts of the messages from now on that
+    /// [`isend_observed`](Self::isend_observed) gives a parent.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        if self.requests.outstanding() == 0 {
+            self.watched = Some(Watched::sender(observer, self.core.paths.len()));
+        }
     }
 
     /// Both ends, in words.
@@ -144,6 +156,26 @@ impl SendConnection {
         length: usize,
         tag: i32,
         region: Option<&Region>,
+    ) -> Result<Option<RequestId>, Error> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.isend_observed(data, length, tag, region, None) }
+    }
+
+    /// As [`isend`](Self::isend); the connection's [`Observer`] hears of the parts of the message
+    /// with `parent`, if one is given.
+    ///
+    /// # Safety
+    /// As for [`isend`](Self::isend).
+    ///
+    /// # Errors
+    /// As for [`isend`](Self::isend).
+    pub unsafe fn isend_observed(
+        &mut self,
+        data: *const u8,
+        length: usize,
+        tag: i32,
+        region: Option<&Region>,
+        parent: Option<NonZeroUsize>,
     ) -> Result<Option<RequestId>, Error> {
         if !self.takes_requests()? {
             return Ok(None);
@@ -184,6 +216,7 @@ impl SendConnection {
             remote: found.entry.address,
             split,
             shape,
+            parent,
         };
         for index in 0..split.parts {
             self.post_part(&message, index)?;
@@ -341,6 +374,16 @@ impl SendConnection {
             stripe::write_at(part_bytes, self.largest_write, writes - 1)
         };
         let work = WorkId { path, requests };
+        if let Some(watched) = &mut self.watched {
+            let piece = Piece {
+                device,
+                queue_pair: self.core.paths[path].queue_pair.number(),
+                wr_id: work.encode(),
+                opcode: observer::WRITE_WITH_IMMEDIATE,
+                length: part_bytes as usize,
+            };
+            watched.part_started(path, message.parent, &piece);
+        }
         self.chain[filled] = part.last(message, work, part_offset + offset, length);
         self.post_chain(path, filled + 1)?;
         self.core.paths[path].posted(requests);
@@ -411,6 +454,9 @@ impl SendConnection {
         };
         path.finished(work.requests);
         self.under_way[path.device] = self.under_way[path.device].saturating_sub(1);
+        if let Some(watched) = &mut self.watched {
+            watched.part_finished(work.path);
+        }
         if let Some(send) = parts
             .complete()
             .and_then(|request| self.requests.at(request))
@@ -422,8 +468,11 @@ impl SendConnection {
     /// The receiver has left after taking so many parts from each path: these have arrived, though
     /// their acknowledgements may never come.
     fn apply(&mut self, closing: &Closing) {
-        for (log, taken) in self.parts.iter_mut().zip(&closing.parts_taken) {
+        for (path, (log, taken)) in self.parts.iter_mut().zip(&closing.parts_taken).enumerate() {
             while let Some(request) = log.complete_if_before(*taken) {
+                if let Some(watched) = &mut self.watched {
+                    watched.part_finished(path);
+                }
                 if let Some(send) = self.requests.at(request) {
                     send.outstanding = send.outstanding.saturating_sub(1);
                 }

@@ -299,6 +299,9 @@ fn address(
     service_level: u8,
     traffic_class: u8,
 ) -> AddressVector {
+    // The whole prefix counts. NCCL compares 16 bits of it (pitfall 31), which takes subnets that
+    // differ further left for one; a needless global route costs 40 bytes, a missing one the
+    // connection.
     let crosses_subnets =
         || offer.gid().subnet_prefix() != local.gid.subnet_prefix() && !offer.gid().is_zero();
     let needs_route = local.port.grh_required || crosses_subnets();

@@ -56,6 +56,18 @@ pub(crate) struct Demand {
     pub(crate) offer_ece: bool,
 }
 
+impl Demand {
+    /// Requests of a queue pair that can complete.
+    fn completions(&self) -> u32 {
+        let receives = if self.post_receives {
+            self.depths.receive
+        } else {
+            0
+        };
+        self.depths.send + receives
+    }
+}
+
 /// Ends in the making.
 pub(crate) struct Assembly {
     ends: Ends,
@@ -89,10 +101,10 @@ impl Assembly {
                 max_qp_wr: device.attributes.max_qp_wr,
                 max_cqe: device.attributes.max_cqe,
             };
-            let fitting = fit(demand.depths, paths_on(index), demand.reserve, limits);
+            let fitting = fit(demand, paths_on(index), limits);
             demand.depths = fitting.ok_or_else(|| too_small(device, paths_on(index)))?;
         }
-        let per_path = demand.depths.send + demand.depths.receive;
+        let per_path = demand.completions();
         let cqs = devices
             .iter()
             .enumerate()
@@ -233,24 +245,31 @@ struct Limits {
     max_cqe: u32,
 }
 
-/// The depths that fit a device on which a completion queue serves `paths` queue pairs and
-/// `reserve` more completions: every request of every one may complete, so that it never overruns
-/// (pitfall 46). `None` if even small queues do not fit.
-fn fit(wanted: Depths, paths: u32, reserve: u32, limits: Limits) -> Option<Depths> {
+/// The depths that fit a device on which a completion queue serves `paths` queue pairs: every
+/// request of every one may complete, so that it never overruns (pitfall 46). `None` if even small
+/// queues do not fit.
+fn fit(demand: Demand, paths: u32, limits: Limits) -> Option<Depths> {
     /// Below this a queue pair is of no use: a group of announcements can take two requests, a
     /// message with a size record too.
     const LEAST_SEND: u32 = 8;
+    let wanted = demand.depths;
     let mut send = wanted.send.min(limits.max_qp_wr);
     let mut receive = wanted.receive.min(limits.max_qp_wr);
-    let share = limits.max_cqe.saturating_sub(reserve).checked_div(paths);
-    if let Some(share) = share.filter(|share| send + receive > *share) {
-        // Each gives up the same part of its depth; a receive queue of one stays.
+    let share = limits
+        .max_cqe
+        .saturating_sub(demand.reserve)
+        .checked_div(paths)
+        .unwrap_or(u32::MAX);
+    if !demand.post_receives {
+        send = send.min(share);
+    } else if send + receive > share {
+        // Each gives up the same part of its depth.
         let whole = u64::from(send + receive);
-        receive = ((u64::from(receive) * u64::from(share) / whole) as u32).max(1);
-        send = share.saturating_sub(receive);
+        receive = (u64::from(receive) * u64::from(share) / whole) as u32;
+        send = share - receive;
     }
-    let least_receive = wanted.receive.min(8);
-    (send >= LEAST_SEND.min(wanted.send) && receive >= least_receive).then_some(Depths {
+    let is_enough = send >= LEAST_SEND.min(wanted.send) && receive >= wanted.receive.min(8);
+    is_enough.then_some(Depths {
         send,
         receive,
         inline: wanted.inline,
@@ -327,11 +346,18 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const WANTED: Depths = Depths {
-        send: 128,
-        receive: 288,
-        inline: 64,
-    };
+    fn demand(post_receives: bool) -> Demand {
+        Demand {
+            depths: Depths {
+                send: 128,
+                receive: if post_receives { 288 } else { 1 },
+                inline: 64,
+            },
+            reserve: 9,
+            post_receives,
+            offer_ece: false,
+        }
+    }
 
     fn limits(max_qp_wr: u32, max_cqe: u32) -> Limits {
         Limits { max_qp_wr, max_cqe }
@@ -340,27 +366,24 @@ mod tests {
     #[test]
     fn depths_fit_the_device_and_the_completion_queue_never_overruns() {
         // Pitfalls 46 and 47: with every count of paths and every limit.
-        assert_eq!(fit(WANTED, 1, 0, limits(1 << 14, 1 << 20)), Some(WANTED));
-        for paths in 1..=128 {
-            for max_qp_wr in [7, 8, 64, 256, 1 << 14] {
-                for max_cqe in [16, 255, 1000, 4096, 1 << 20] {
-                    for wanted in [
-                        WANTED,
-                        Depths {
-                            receive: 1,
-                            ..WANTED
-                        },
-                    ] {
-                        let Some(depths) = fit(wanted, paths, 9, limits(max_qp_wr, max_cqe)) else {
+        for post_receives in [false, true] {
+            let demand = demand(post_receives);
+            for paths in 1..=128 {
+                for max_qp_wr in [7, 8, 64, 256, 1 << 14] {
+                    for max_cqe in [16, 255, 1000, 4096, 1 << 20] {
+                        let Some(depths) = fit(demand, paths, limits(max_qp_wr, max_cqe)) else {
                             assert!(
                                 max_qp_wr < 8 || max_cqe < 9 + 32 * paths,
                                 "{paths} {max_cqe}"
                             );
                             continue;
                         };
-                        assert!(paths * (depths.send + depths.receive) + 9 <= max_cqe);
-                        assert!(depths.send.max(depths.receive) <= max_qp_wr.max(1));
-                        assert!(depths.send >= 8 && depths.receive >= wanted.receive.min(8));
+                        let completions = Demand { depths, ..demand }.completions();
+                        assert!(paths * completions + 9 <= max_cqe);
+                        assert!(depths.send.max(depths.receive) <= max_qp_wr);
+                        assert!(
+                            depths.send >= 8 && depths.receive >= if post_receives { 8 } else { 1 }
+                        );
                     }
                 }
             }
@@ -369,9 +392,10 @@ mod tests {
 
     #[test]
     fn no_queue_is_deeper_than_wanted() {
-        let depths = fit(WANTED, 2, 0, limits(1 << 14, 1 << 20)).unwrap();
-        assert_eq!(depths, WANTED);
-        assert_eq!(fit(WANTED, 0, 0, limits(1 << 14, 1)), Some(WANTED));
+        let demand = demand(true);
+        let roomy = limits(1 << 14, 1 << 20);
+        assert_eq!(fit(demand, 2, roomy), Some(demand.depths));
+        assert_eq!(fit(demand, 0, limits(1 << 14, 1)), Some(demand.depths));
     }
 
     fn timed_out() -> Error {

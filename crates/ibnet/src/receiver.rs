@@ -28,8 +28,9 @@ use crate::work_id::WorkId;
 /// wait to be replaced.
 pub(crate) const RECEIVE_QUEUE_DEPTH: u32 = ENTRIES as u32 + RECEIVE_CHAIN as u32;
 
-/// Announcements that the sending queue of the receiver can hold.
-pub(crate) const ANNOUNCE_QUEUE_DEPTH: u32 = 128;
+/// Announcements that the sending queue of the receiver can hold. They are small and acknowledged
+/// within a round trip, but each takes the room of eight entries inline.
+pub(crate) const ANNOUNCE_QUEUE_DEPTH: u32 = 63;
 
 /// Completions of flushing reads that a receiver's completion queue must have room for.
 pub(crate) const COMPLETION_RESERVE: u32 = FLUSH_DEPTH;

@@ -44,8 +44,10 @@ pub(crate) struct Device {
     port: port::PortCache,
 }
 
-/// Requests of the sending queue; what a message of the largest size needs must fit.
-pub(crate) const SEND_QUEUE_DEPTH: u32 = 512;
+/// Requests of the sending queue: about one for each message that can be under way; what a message
+/// of the largest size needs must fit. One less than a power of two, because drivers round up what
+/// they need for one more.
+pub(crate) const SEND_QUEUE_DEPTH: u32 = 255;
 
 /// The largest message that a sending queue of this device can hold, in bytes: sizes have 31 bits
 /// in NCCL's interface, and two requests are left for the size record and the immediate.
@@ -101,8 +103,8 @@ mod tests {
     fn the_largest_message_is_honest() {
         // Pitfall 73: never more than 31 bits, never more than the queue can hold.
         assert_eq!(max_message(1 << 31, 16_384), i32::MAX as usize);
-        assert_eq!(max_message(1 << 23, 16_384), i32::MAX as usize);
-        assert_eq!(max_message(1 << 20, 16_384), 510 << 20);
+        assert_eq!(max_message(1 << 23, 16_384), 253 << 23);
+        assert_eq!(max_message(1 << 20, 16_384), 253 << 20);
         assert_eq!(max_message(4096, 10), 8 * 4096);
         assert!(
             max_message(1 << 23, 16_384) > 1 << 30,

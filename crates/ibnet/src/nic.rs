@@ -140,7 +140,7 @@ fn check(members: &[usize], list: &[Arc<Nic>], may_merge: bool) -> Result<Vec<us
     if distinct.len() > 1 && !may_merge {
         return refused("NCCL_IB_MERGE_NICS=0 forbids it".to_owned());
     }
-    let link = |member: usize| list[member].info.link_layer;
+    let link = |member: usize| list[member].info.link_name();
     if let Some(&other) = distinct.iter().find(|&&other| link(other) != link(first)) {
         return refused(format!(
             "[{first}] {} is {} and [{other}] {} is {}; choose devices of one kind with \

@@ -75,7 +75,7 @@ impl Transport {
             tracing::info!(
                 "{}: {}, {} Mb/s, MTU {}, messages to {} bytes, firmware {}, PCI {}",
                 device.label(),
-                link_name(info.link_layer),
+                info.link_name(),
                 info.speed_mbps,
                 info.mtu,
                 info.max_message,
@@ -156,14 +156,6 @@ impl Transport {
     ) -> Result<Connecting, Error> {
         let nic = self.inner.nics.get(device)?;
         Connecting::new(Arc::clone(&self.inner), nic, handle, options)
-    }
-}
-
-fn link_name(layer: verbs::LinkLayer) -> String {
-    match layer {
-        verbs::LinkLayer::InfiniBand => "InfiniBand".to_owned(),
-        verbs::LinkLayer::Ethernet => "RoCE".to_owned(),
-        other => other.to_string(),
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) struct Found {
 struct Opened {
     name: String,
     context: Context,
+    pd: ProtectionDomain,
     attributes: DeviceAttributes,
     function: Option<Function>,
     ports: Vec<(u8, PortAttributes)>,
@@ -139,7 +140,15 @@ fn open(device: &verbs::Device, config: &Config, left_out: &mut Vec<String>) -> 
     if ports.is_empty() {
         return None;
     }
+    let pd = match context.allocate_pd() {
+        Ok(pd) => pd,
+        Err(error) => {
+            leave_out(true, explain("allocating a protection domain", &error));
+            return None;
+        }
+    };
     Some(Opened {
+        pd,
         name: name.to_owned(),
         function: Function::of_device(device.sysfs_path()),
         context,
@@ -188,9 +197,8 @@ fn build(
     let mut drafts = Vec::new();
     let mut shared = Vec::new();
     for (index, device) in opened.iter().enumerate() {
-        let pd = device.context.allocate_pd()?;
-        let dmabuf = gpu_direct::can_register_dmabuf(&pd);
-        let data_direct = data_direct(device, &pd, config);
+        let dmabuf = gpu_direct::can_register_dmabuf(&device.pd);
+        let data_direct = data_direct(device, config);
         for (port, state) in &device.ports {
             let info = DeviceInfo {
                 peer_memory: peer_memory.is_some(),
@@ -222,18 +230,18 @@ fn build(
         }
         let (token, changes) =
             monitor.watch_device(&device.context, device.attributes.phys_port_count)?;
-        shared.push((pd, token, changes, Cache::with_page_size(page_size())));
+        shared.push((token, changes, Cache::with_page_size(page_size())));
     }
     number(&mut drafts);
     Ok(drafts
         .into_iter()
         .map(|draft| {
             let device = &opened[draft.opened];
-            let (pd, token, changes, registrations) = &shared[draft.opened];
+            let (token, changes, registrations) = &shared[draft.opened];
             Arc::new(Device {
                 port: PortCache::new(&device.context, draft.info.port, changes, config),
                 info: draft.info,
-                pd: pd.clone(),
+                pd: device.pd.clone(),
                 attributes: device.attributes.clone(),
                 token: *token,
                 registrations: registrations.clone(),
@@ -306,7 +314,7 @@ fn port_speed(context: &Context, port: u8, state: &PortAttributes, config: &Conf
 }
 
 /// The function of mlx5's second path to the GPU, if the device has it and it is wanted.
-fn data_direct(device: &Opened, pd: &ProtectionDomain, config: &Config) -> Option<Function> {
+fn data_direct(device: &Opened, config: &Config) -> Option<Function> {
     if config.data_direct == DataDirect::Off {
         return None;
     }
@@ -317,7 +325,7 @@ fn data_direct(device: &Opened, pd: &ProtectionDomain, config: &Config) -> Optio
             return None;
         }
     };
-    if let Err(error) = pd.probe_dmabuf_data_direct() {
+    if let Err(error) = device.pd.probe_dmabuf_data_direct() {
         tracing::info!(%error, "Data Direct is not used");
         return None;
     }

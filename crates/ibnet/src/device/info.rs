@@ -76,6 +76,15 @@ impl DeviceInfo {
         self.members.len() > 1
     }
 
+    /// The link layer, as people call it.
+    pub(crate) fn link_name(&self) -> String {
+        match self.link_layer {
+            LinkLayer::InfiniBand => "InfiniBand".to_owned(),
+            LinkLayer::Ethernet => "Ethernet".to_owned(),
+            other => other.to_string(),
+        }
+    }
+
     /// The speed in Mb/s with which to compare it: 2500, one SDR lane, if it is not known.
     pub fn counted_speed_mbps(&self) -> u32 {
         match self.speed_mbps {

@@ -1,0 +1,257 @@
+//! What changes while a transport is open: addresses, LIDs, links. The choice follows, and the GID
+//! table is read again only when there is a reason.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use ibnet::{ConnectOptions, Error, Handle, Transport};
+use simverbs::{Fabric, GidSlot, HcaPort};
+use verbs::{EventType, Gid};
+
+use crate::drivers::calls;
+use crate::machine::Machine;
+
+const MACHINE: &str = "
+    rdma a0 on virtual guid=c1 : eth 4xEDR; eth 4xEDR
+    rdma b0 on virtual guid=c2 : ib 4xEDR";
+
+struct Bench {
+    transport: Transport,
+    handle: Handle,
+    _listener: ibnet::Listener,
+    fabric: Fabric,
+    _machine: Machine,
+}
+
+impl Bench {
+    fn new(settings: &[(&str, &str)]) -> Self {
+        let machine = Machine::new(MACHINE);
+        let fabric = machine.fabric();
+        let transport = machine.open(&fabric, settings).unwrap();
+        let listener = transport.listen(0).unwrap();
+        Self {
+            handle: listener.handle(),
+            _listener: listener,
+            transport,
+            fabric,
+            _machine: machine,
+        }
+    }
+
+    fn port(&self, device: &str, port: u8) -> HcaPort {
+        self.fabric.hca(device).unwrap().port(port).unwrap()
+    }
+
+    /// A connection attempt, of which the first step asks for the state of the port.
+    fn attempt(&self, device: usize) -> Result<(), Error> {
+        let options = ConnectOptions::default();
+        self.transport
+            .connect(device, &self.handle, options)
+            .map(drop)
+    }
+
+    /// The GID that the first port would use.
+    fn chosen(&self) -> String {
+        let report = self.transport.port_reports(0).unwrap().remove(0);
+        report.gid.map_or_else(
+            |error| error.to_string(),
+            |selection| selection.entry.gid.to_string(),
+        )
+    }
+
+    /// Attempts until the number of times that the table was read has moved, for events are told by
+    /// another thread.
+    fn attempt_until_read(&self, device: usize) {
+        let before = table_reads();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while table_reads() == before {
+            assert!(Instant::now() < deadline, "the table is never read again");
+            let _ = self.attempt(device);
+        }
+    }
+}
+
+fn table_reads() -> u64 {
+    calls("query_gid_table")
+}
+
+fn v4(last: u8) -> GidSlot {
+    GidSlot::roce_v2(Ipv4Addr::new(10, 0, 0, last))
+}
+
+#[test]
+fn the_table_is_read_once_while_nothing_changes() {
+    // Pitfall 32.
+    let bench = Bench::new(&[]);
+    bench.attempt(0).unwrap();
+    let before = table_reads();
+    assert!(before > 0);
+    for _ in 0..100 {
+        bench.attempt(0).unwrap();
+    }
+    assert_eq!(table_reads(), before);
+    // Another port has a table of its own.
+    bench.attempt(1).unwrap();
+    assert_eq!(table_reads(), before + 1);
+}
+
+#[test]
+fn a_changed_table_is_read_again() {
+    // Pitfall 7.
+    let bench = Bench::new(&[]);
+    bench.attempt(0).unwrap();
+    // The chosen entry itself is looked at before every attempt, event or not.
+    let before = table_reads();
+    bench.port("a0", 1).set_gids([GidSlot::Empty, v4(77)]);
+    bench.attempt(0).unwrap();
+    assert!(table_reads() > before);
+    assert_eq!(bench.chosen(), "::ffff:10.0.0.77");
+    // A better entry elsewhere in the table is told by the event.
+    bench.port("a0", 1).set_gids([
+        GidSlot::roce_v2_ipv6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
+        v4(77),
+        v4(5),
+    ]);
+    bench.attempt_until_read(0);
+}
+
+#[test]
+fn events_are_for_their_port() {
+    // Pitfall 5: two ports of one device, and one thread that reads the events of both.
+    let bench = Bench::new(&[]);
+    bench.attempt(0).unwrap();
+    bench.attempt(1).unwrap();
+    bench.port("a0", 2).report(EventType::GID_CHANGE);
+    bench.attempt_until_read(1);
+    let before = table_reads();
+    bench.attempt(0).unwrap();
+    assert_eq!(table_reads(), before, "the event was for the other port");
+    for kind in [
+        EventType::PKEY_CHANGE,
+        EventType::SM_CHANGE,
+        EventType::CLIENT_REREGISTER,
+        EventType::PORT_ACTIVE,
+    ] {
+        bench.port("a0", 1).report(kind);
+        bench.attempt_until_read(0);
+    }
+}
+
+#[test]
+fn a_storm_of_events_is_read_to_its_end() {
+    // Pitfall 6: every event is acknowledged, and none ends the thread.
+    let bench = Bench::new(&[]);
+    let storm = bench.fabric.faults().event_storm("a0", 10_000);
+    assert!(storm.struck() > 0);
+    bench.attempt(0).unwrap();
+    bench.port("a0", 1).set_gids([v4(9)]);
+    bench.attempt(0).unwrap();
+    bench.port("a0", 1).set_gids([v4(9), v4(8)]);
+    bench.attempt_until_read(0);
+    let Bench {
+        transport,
+        _listener: listener,
+        fabric,
+        ..
+    } = bench;
+    drop((transport, listener));
+    assert!(
+        fabric.live_objects().is_empty(),
+        "{:?}",
+        fabric.live_objects()
+    );
+}
+
+#[test]
+fn a_port_that_goes_down_is_not_used_and_comes_back() {
+    let bench = Bench::new(&[]);
+    bench.attempt(0).unwrap();
+    bench.port("a0", 1).down();
+    let error = bench.attempt(0).unwrap_err();
+    assert!(error.to_string().contains("a0:1: its state is"), "{error}");
+    // The other port is none of its business.
+    bench.attempt(1).unwrap();
+    bench.port("a0", 1).up();
+    bench.attempt(0).unwrap();
+}
+
+#[test]
+fn a_new_lid_is_noticed() {
+    let bench = Bench::new(&[]);
+    let lid = |bench: &Bench| bench.transport.port_reports(2).unwrap()[0].lid;
+    bench.attempt(2).unwrap();
+    let before = table_reads();
+    bench.port("b0", 1).set_lid(0x77);
+    bench.attempt(2).unwrap();
+    assert_eq!(lid(&bench), 0x77);
+    assert!(table_reads() > before);
+}
+
+#[test]
+fn without_an_address_the_error_shows_the_table() {
+    let bench = Bench::new(&[("NCCL_IB_ADDR_RANGE", "10.0.0.0/8")]);
+    bench.attempt(0).unwrap();
+    bench
+        .port("a0", 1)
+        .set_gids([GidSlot::roce_v2(Ipv4Addr::new(192, 168, 0, 1))]);
+    let error = bench.attempt(0).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::NoGid { .. }), "{text}");
+    for part in ["a0:1", "NCCL_IB_ADDR_RANGE", "192.168.0.1"] {
+        assert!(text.contains(part), "{text}");
+    }
+    // A failure is not kept.
+    bench.port("a0", 1).set_gids([v4(3)]);
+    bench.attempt(0).unwrap();
+}
+
+#[test]
+fn each_port_has_its_own_index() {
+    let bench = Bench::new(&[("NCCL_IB_GID_INDEX", "a0:1=1,a0:2=2")]);
+    for (device, index) in [(0, 1), (1, 2)] {
+        let report = bench.transport.port_reports(device).unwrap().remove(0);
+        assert_eq!(report.gid.unwrap().entry.index, index);
+    }
+}
+
+#[test]
+fn partitions_are_found_in_the_table_of_the_port() {
+    let with = |settings: &[(&str, &str)]| {
+        let bench = Bench::new(settings);
+        (bench.attempt(0), bench)
+    };
+    for setting in [
+        ("NCCL_IB_PKEY", "0"),
+        ("NCCL_IB_PKEY_VALUE", "0xffff"),
+        ("NCCL_IB_PKEY_VALUE", "0x7fff"),
+    ] {
+        let (outcome, bench) = with(&[setting]);
+        outcome.unwrap();
+        let report = bench.transport.port_reports(0).unwrap().remove(0);
+        assert_eq!(report.pkey_index.unwrap(), 0, "{setting:?}");
+    }
+    for (setting, says) in [
+        (
+            ("NCCL_IB_PKEY", "1"),
+            "P_Key index 1 (NCCL_IB_PKEY) in a table of 1",
+        ),
+        (
+            ("NCCL_IB_PKEY_VALUE", "0x8001"),
+            "0x8001 (NCCL_IB_PKEY_VALUE) is not in its table, which has 0xffff",
+        ),
+    ] {
+        let error = with(&[setting]).0.unwrap_err().to_string();
+        assert!(error.contains("a0:1") && error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_removed_device_ends_what_runs_on_it_and_nothing_else() {
+    let bench = Bench::new(&[]);
+    bench.attempt(0).unwrap();
+    bench.fabric.hca("a0").unwrap().remove();
+    assert!(bench.attempt(0).is_err());
+    bench.attempt(2).unwrap();
+    let gid = bench.transport.port_reports(2).unwrap().remove(0).gid;
+    assert_ne!(gid.unwrap().entry.gid, Gid([0; 16]));
+}

@@ -1,0 +1,12 @@
+//! Finding devices on machines of every kind, and following what changes on them; on the simulator,
+//! with trees of sysfs made for each machine.
+#![allow(clippy::unwrap_used)]
+
+mod changes;
+mod data_direct;
+mod drivers;
+mod layouts;
+mod machine;
+mod merging;
+mod opening;
+mod speeds;

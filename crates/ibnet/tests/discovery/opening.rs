@@ -1,0 +1,143 @@
+//! Devices that cannot be opened: one line each, and the others are used.
+
+use ibnet::{Config, Error, HcaFilter, Transport};
+use nix::errno::Errno;
+use simverbs::{DeviceSpec, Fabric, Verb, When};
+
+use crate::machine::Machine;
+
+#[test]
+fn one_that_refuses_does_not_hide_the_others() {
+    // Pitfall 4: what was opened and is not used is closed again.
+    let refuses = Errno::EACCES as i32;
+    let machine = Machine::new(&format!(
+        "pci 3b:00.0
+         pci af:00.0
+         file class/infiniband_verbs/uverbs0/ibdev mlx5_0
+         rdma mlx5_0 on 3b:00.0 refuses={refuses} : ib 4xNDR
+         rdma mlx5_1 on af:00.0 : ib 4xNDR; ib 4xNDR down
+         rdma mlx5_2 on af:00.0 : ib 4xNDR down"
+    ));
+    let fabric = machine.fabric();
+    let transport = machine.open(&fabric, &[]).unwrap();
+    assert_eq!(transport.devices().len(), 1);
+    assert_eq!(fabric.live_objects().contexts, 1);
+    let left_out = transport.left_out();
+    assert_eq!(left_out.len(), 3, "{left_out:?}");
+    let line = &left_out[0];
+    for part in ["mlx5_0", "EACCES", "/dev/infiniband/uverbs0", "--device"] {
+        assert!(line.contains(part), "{line}");
+    }
+    assert!(
+        left_out[1].contains("mlx5_1:2: its state is"),
+        "{left_out:?}"
+    );
+    drop(transport);
+    assert!(fabric.live_objects().is_empty());
+}
+
+#[test]
+fn no_device_is_no_success() {
+    // Pitfalls 3 and 19: an error each time, with every reason, and nothing stays open.
+    let refuses = Errno::ENODEV as i32;
+    let machine = Machine::new(&format!(
+        "rdma a0 on virtual refuses={refuses} : ib 4xNDR
+         rdma b0 on virtual transport=1 : eth 4xEDR
+         rdma c0 on virtual : eth 4xEDR down"
+    ));
+    let fabric = machine.fabric();
+    for _ in 0..2 {
+        let error = machine.open(&fabric, &[]).err().unwrap();
+        assert!(matches!(error, Error::NoDevices { .. }), "{error}");
+        let text = error.to_string();
+        for part in [
+            "a0: opening it failed",
+            "ENODEV",
+            "b0: it speaks",
+            "c0:1: its state",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains('\n'), "{text}");
+        assert!(fabric.live_objects().is_empty());
+    }
+    // The same machine, mended, is not remembered as broken.
+    fabric.hca("c0").unwrap().port(1).unwrap().up();
+    assert_eq!(machine.open(&fabric, &[]).unwrap().devices().len(), 1);
+}
+
+#[test]
+fn a_machine_without_any_says_what_could_be_missing() {
+    let fabric = Fabric::builder().build().unwrap();
+    let error = Transport::with_library(fabric.library(), Config::default());
+    let text = error.err().unwrap().to_string();
+    assert!(
+        text.contains("/dev/infiniband") && text.contains("open files"),
+        "{text}"
+    );
+}
+
+#[test]
+fn disabled_is_disabled() {
+    let machine = Machine::new("rdma a0 on virtual : ib 4xNDR");
+    let fabric = machine.fabric();
+    let error = machine
+        .open(&fabric, &[("NCCL_IB_DISABLE", "1")])
+        .err()
+        .unwrap();
+    assert!(matches!(error, Error::Disabled));
+    assert!(fabric.live_objects().is_empty());
+}
+
+#[test]
+fn a_device_that_fails_half_way_is_left_out_and_closed() {
+    // Pitfalls 1 and 4: whichever call fails, nothing of it stays, and the next attempt finds
+    // everything as it was.
+    let machine = Machine::new(
+        "rdma a0 on virtual : ib 4xNDR
+         rdma b0 on virtual : ib 4xNDR",
+    );
+    for (verb, doing) in [
+        (Verb::OpenDevice, "opening it"),
+        (Verb::QueryDevice, "asking for its attributes"),
+        (Verb::QueryPort, "b0:1: "),
+        (Verb::AllocatePd, "allocating a protection domain"),
+    ] {
+        let fabric = machine.fabric();
+        let faults = fabric.faults();
+        let fault = faults.fail_call(verb, "b0", When::Nth(1), Errno::ENOMEM as i32);
+        let transport = machine.open(&fabric, &[]).unwrap();
+        assert_eq!(fault.struck(), 1, "{verb:?}");
+        assert_eq!(transport.devices().len(), 1);
+        let [line] = transport.left_out() else {
+            panic!("{:?}", transport.left_out())
+        };
+        assert!(line.starts_with("b0") && line.contains(doing), "{line}");
+        assert_eq!(fabric.live_objects().contexts, 1, "{verb:?}");
+        drop(transport);
+        assert!(fabric.live_objects().is_empty(), "{verb:?}");
+        assert_eq!(machine.open(&fabric, &[]).unwrap().devices().len(), 2);
+    }
+}
+
+#[test]
+fn two_transports_at_once_have_all_devices_each() {
+    // Pitfall 2: nobody sees a list that another is still filling.
+    let fabric = (0..20)
+        .fold(Fabric::builder(), |builder, index| {
+            builder.device(DeviceSpec::infiniband(format!("a{index}")))
+        })
+        .build()
+        .unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut config = Config::default();
+                config.hca = HcaFilter::parse("a").unwrap();
+                let transport = Transport::with_library(fabric.library(), config).unwrap();
+                assert_eq!(transport.devices().len(), 20);
+            });
+        }
+    });
+    assert!(fabric.live_objects().is_empty());
+}

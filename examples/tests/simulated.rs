@@ -5,6 +5,7 @@ use std::process::Command;
 
 const RING: &str = env!("CARGO_BIN_EXE_ring_allreduce");
 const PING_PONG: &str = env!("CARGO_BIN_EXE_ping_pong");
+const DEVICES: &str = env!("CARGO_BIN_EXE_devices");
 
 /// Runs a program where no real device can be found: what it printed, and whether it was content.
 fn run(program: &str, line: &str) -> (String, bool) {
@@ -48,6 +49,34 @@ fn one_rank_that_fails_ends_the_ring_and_says_why() {
     assert!(!success, "{text}");
     let why = "failed: there is no device sim7; there are sim0, sim1";
     assert!(text.contains(why), "{text}");
+}
+
+#[test]
+fn devices_are_shown_with_the_verdict_on_every_gid() {
+    let (text, success) = run(DEVICES, "");
+    assert!(success, "{text}");
+    for part in [
+        "# devices on simulated devices",
+        "/no/such/libibverbs.so",
+        "[0] sim0:1: 100 Gb/s",
+        "[1] sim1:1: 100 Gb/s",
+        "no PCI device",
+        "GPU memory: DMA-BUF",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let chosen = text.lines().filter(|line| line.trim().starts_with('*'));
+    assert_eq!(chosen.clone().count(), 2, "{text}");
+    for line in chosen {
+        assert!(line.contains("RoCEv2") && line.contains("chosen"), "{line}");
+    }
+    assert_eq!(text.matches("older version").count(), 4, "{text}");
+    let (text, success) = run(DEVICES, "--no-simulator");
+    assert!(
+        !success && text.contains("/no/such/libibverbs.so"),
+        "{text}"
+    );
+    assert!(!run(DEVICES, "--what").1);
 }
 
 #[test]

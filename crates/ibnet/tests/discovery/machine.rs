@@ -39,10 +39,17 @@ impl Machine {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("ibnet-machine-{}-{number}", std::process::id());
-        let root = std::env::temp_dir().join(name);
-        // What a killed process of the same number left behind.
-        let _ = fs::remove_dir_all(&root);
-        fs::create_dir_all(root.join("class/infiniband")).unwrap();
+        // In memory where that is possible: these are thousands of small files.
+        let folders = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
+        let root = folders
+            .iter()
+            .map(|folder| folder.join(&name))
+            .find(|root| {
+                // What a killed process of the same number left behind.
+                let _ = fs::remove_dir_all(root);
+                fs::create_dir_all(root.join("class/infiniband")).is_ok()
+            })
+            .unwrap();
         let mut machine = Self {
             root: root.canonicalize().unwrap(),
             functions: BTreeMap::new(),

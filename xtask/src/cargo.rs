@@ -31,6 +31,8 @@ pub(crate) struct Artifacts {
     pub(crate) executables: Vec<PathBuf>,
     /// Shared libraries.
     pub(crate) libraries: Vec<PathBuf>,
+    /// Static libraries for programs in C.
+    pub(crate) archives: Vec<PathBuf>,
     /// Programs of tests.
     pub(crate) tests: Vec<TestProgram>,
 }
@@ -106,11 +108,16 @@ fn collect(message: &str, artifacts: &mut Artifacts) {
         }
         return;
     }
-    if message.contains("\"cdylib\"")
-        && let Some((_, files)) = message.split_once(r#""filenames":["#)
-    {
+    let Some((_, files)) = message.split_once(r#""filenames":["#) else {
+        return;
+    };
+    if message.contains("\"cdylib\"") {
         let libraries = quoted_strings(files).filter(|path| path.ends_with(".so"));
         artifacts.libraries.extend(libraries.map(PathBuf::from));
+    }
+    if message.contains("\"staticlib\"") {
+        let archives = quoted_strings(files).filter(|path| path.ends_with(".a"));
+        artifacts.archives.extend(archives.map(PathBuf::from));
     }
 }
 
@@ -181,9 +188,11 @@ mod tests {
         let artifacts = collected(&[
             r#"{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"a"},"filenames":["/t/a"],"executable":"/t/a","fresh":true}"#,
             r#"{"reason":"compiler-artifact","target":{"kind":["cdylib","rlib"]},"filenames":["/t/lib\"x\\.so","/t/libx.rlib"],"executable":null,"fresh":true}"#,
+            r#"{"reason":"compiler-artifact","target":{"kind":["staticlib","rlib"]},"filenames":["/t/liby.a","/t/liby.rlib"],"executable":null,"fresh":true}"#,
             r#"{"reason":"build-finished","success":true}"#,
         ]);
         assert_eq!(artifacts.executables, [PathBuf::from("/t/a")]);
+        assert_eq!(artifacts.archives, [PathBuf::from("/t/liby.a")]);
         assert_eq!(artifacts.libraries, [PathBuf::from("/t/lib\"x\\.so")]);
         assert!(artifacts.tests.is_empty());
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask`: sets up a machine, builds the plugin, runs the tests and the demo.
+//! `cargo xtask`: sets up a machine, builds the plugin, runs the tests, the demo and the benchmark.
 //!
 //! One file or folder per subcommand, and a few shared tools below them. The program depends on
 //! none of the other crates and on nothing but the standard library, so that it builds on a bare
@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod cargo;
 mod console;
 mod counts;
@@ -60,6 +61,12 @@ const SUBCOMMANDS: &[Subcommand] = &[
         summary: "Run a checked ring all-reduce of several ranks through the plugin",
         flags: &[demo::FLAGS, soft_roce::MACHINE_FLAGS],
         run: demo::command,
+    },
+    Subcommand {
+        name: "bench",
+        summary: "Measure the plugin beside NCCL's own transport and perftest, in turn",
+        flags: &[bench::FLAGS, soft_roce::MACHINE_FLAGS],
+        run: bench::command,
     },
     Subcommand {
         name: "dist",

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::io::stdout;
+use std::io::{Write, sink, stdout};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -77,6 +77,7 @@ pub(super) fn run_on_rxe(
 /// Installs the programs and writes the job's script.
 fn prepare(options: &Options, programs: &Programs, folder: &Path) -> Result<PathBuf> {
     programs.install(folder)?;
+    Programs::install_extra(&options.extra, folder)?;
     let mut environment = Environment::new(folder, programs.has_driver(), options.place.devices());
     if env::var_os("NCCL_SOCKET_IFNAME").is_none() {
         // All processes of a run are on this host.
@@ -112,7 +113,12 @@ fn check_names(sysfs: &Path, devices: &str) -> Result<()> {
 
 fn run(bash: &mut Command, options: &Options, on_line: &mut dyn FnMut(&str)) -> Result<u8> {
     let step = Step::begin("running the job");
-    let mut console = Console::of_job(stdout(), on_line);
+    let output: Box<dyn Write> = if options.quiet {
+        Box::new(sink())
+    } else {
+        Box::new(stdout())
+    };
+    let mut console = Console::of_job(output, on_line);
     let end = stream::run(bash, options.limits, &mut |piece| console.feed(piece))?;
     console.finish();
     match end {

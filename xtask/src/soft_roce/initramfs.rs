@@ -48,6 +48,9 @@ pub(super) fn build(
     add_settings(&root)?;
     modules::install(kernel, &root.folder(&format!("{HOME}/modules"))?)?;
     add_programs(&mut root, programs)?;
+    for file in Programs::install_extra(&options.extra, &root.folder(HOME)?)? {
+        root.copy_libraries_of(&file)?;
+    }
     add_scripts(&root, options, programs)?;
     let packed = folder.join("initramfs.cpio.gz");
     pack(&root_folder, &packed)?;

@@ -46,6 +46,7 @@ pub(super) fn run(
         kvm: true,
         memory: options.memory,
         folder: folder.path(),
+        quiet: options.quiet,
     };
     guest.kvm = accel::use_kvm(accel, &kernel.version, &guest)?;
     let how = if guest.kvm { "KVM" } else { "emulation" };

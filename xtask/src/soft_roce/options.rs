@@ -140,6 +140,10 @@ pub(crate) struct Options {
     pub(crate) keep: bool,
     /// Further environment variables of the job.
     pub(crate) variables: Vec<(String, String)>,
+    /// Further programs and libraries of the job, which are installed as they are.
+    pub(crate) extra: Vec<PathBuf>,
+    /// Do not show what the job prints: who gets its lines decides.
+    pub(crate) quiet: bool,
 }
 
 impl Options {
@@ -188,6 +192,8 @@ impl Options {
             },
             keep: false,
             variables: Vec::new(),
+            extra: Vec::new(),
+            quiet: false,
         })
     }
 }

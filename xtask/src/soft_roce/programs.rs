@@ -77,6 +77,18 @@ impl Programs {
         Ok(Installed { files })
     }
 
+    /// Copies further files below the same folder, shared libraries into `lib` and all else into
+    /// `bin`; returns the copies.
+    pub(super) fn install_extra(extra: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>> {
+        let place = |file: &PathBuf| {
+            let name = file.file_name().unwrap_or_default();
+            let is_library = name.to_string_lossy().contains(".so");
+            let inside = if is_library { "lib" } else { "bin" };
+            copy(file, &folder.join(inside).join(name))
+        };
+        extra.iter().map(place).collect()
+    }
+
     /// Whether the C driver is among the programs.
     pub(super) fn has_driver(&self) -> bool {
         self.executables

@@ -1,7 +1,7 @@
 //! One boot of the virtual machine: QEMU's command line, and what the guest reports.
 
 use std::fs::{self, File};
-use std::io::{IsTerminal, stdin, stdout};
+use std::io::{IsTerminal, Write, sink, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -25,6 +25,8 @@ pub(super) struct Guest<'a> {
     pub(super) memory: u32,
     /// Where the control file goes.
     pub(super) folder: &'a Path,
+    /// Do not show what the job prints.
+    pub(super) quiet: bool,
 }
 
 /// What a guest is booted for.
@@ -48,9 +50,14 @@ impl Guest<'_> {
         let log = console_log()?;
         let (file, step) = (create(&log)?, Step::begin("booting the machine"));
         let ready = || step.done("the machine is ready");
-        let mut console = Console::of_guest(stdout(), file, ready, on_line);
+        let output: Box<dyn Write> = if self.quiet {
+            Box::new(sink())
+        } else {
+            Box::new(stdout())
+        };
+        let mut console = Console::of_guest(output, file, ready, on_line);
         let mut qemu = self.qemu(Purpose::Job {
-            on_terminal: stdout().is_terminal(),
+            on_terminal: !self.quiet && stdout().is_terminal(),
         })?;
         let end = stream::run(qemu.stdin(Stdio::null()), limits, &mut |piece| {
             console.feed(piece)

@@ -37,6 +37,10 @@ pub(crate) fn worker(source: &Source, settings: Settings) -> Result<Command, Fai
     if settings.yields {
         command.arg("--yield");
     }
+    if std::env::var_os("NCCL_DEBUG").is_none() {
+        // NCCL warns of what is as it should be here: devices without a place in the machine.
+        command.env("NCCL_DEBUG", "NONE");
+    }
     if settings.paths > 1 {
         command.env(PATHS, settings.paths.to_string());
     }

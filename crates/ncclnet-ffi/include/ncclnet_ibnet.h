@@ -1,13 +1,15 @@
 /*
- * NCCL's interface for network plugins, API versions 8 to 12, for 64-bit Linux.
+ * NCCL's interface for network plugins, API versions 2 to 12, for 64-bit Linux.
  *
- * A plugin exports one constant table per version, ncclNetPlugin_v8 to ncclNetPlugin_v12. This
+ * A plugin exports one constant table per version, ncclNetPlugin_v2 to ncclNetPlugin_v12. This
  * header declares the tables and everything that they mention, so that a C program can use a plugin
- * without NCCL's sources. Names are NCCL's; layouts are asserted below.
+ * without NCCL's sources. Names are NCCL's; layouts are asserted (ncclnet_ibnet_layout.h). What has
+ * changed between versions is named for the version that introduced it.
  *
  * Rules that hold for every function:
- *  - It returns at once. connect and accept leave *comm NULL, isend and irecv leave *request NULL,
- *    and test leaves *done 0 for "not yet: call again with the same arguments".
+ *  - It returns at once: connect and accept leave *comm NULL, isend and irecv leave *request NULL,
+ *    and test leaves *done 0 for "not yet: call again with the same arguments". Up to version 4
+ *    connect and accept wait instead, until they have a communicator; up to version 3 flush waits.
  *  - The logger, the profiler, the configuration, the context, profiler handles and the sizes of
  *    test may be NULL.
  *  - isend, irecv, iflush, test and the closing of one communicator belong to one thread at a time.
@@ -23,15 +25,17 @@
 
 #ifdef __cplusplus
 extern "C" {
-#define NCCLNET_ASSERT(condition, text) static_assert(condition, text)
-#else
-#define NCCLNET_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
 
 /* ---- Constants ---- */
 
 #define NCCL_NET_HANDLE_MAXSIZE 128
-#define NCCL_NET_MAX_REQUESTS 32
+#define NCCL_NET_HANDLE_MAXSIZE_V4 64 /* versions 2 to 4 */
+
+/* Outstanding requests of one communicator. */
+#define NCCL_NET_MAX_REQUESTS 32   /* version 7 and later */
+#define NCCL_NET_MAX_REQUESTS_V6 8 /* versions 4 to 6 */
+#define NCCL_NET_MAX_REQUESTS_V3 16
 
 #define NCCL_PTR_HOST 0x1
 #define NCCL_PTR_CUDA 0x2
@@ -39,6 +43,7 @@ extern "C" {
 
 /* Value that *request may have when irecv is called: nobody waits for the completion. */
 #define NCCL_NET_OPTIONAL_RECV_COMPLETION 0x1
+#define NCCL_NET_MULTI_REQUEST 0x2
 
 #define NCCL_NET_TRAFFIC_CLASS_UNDEF (-1)
 #define NCCL_NET_ATTR_UNDEF (-1)
@@ -84,6 +89,25 @@ typedef void (*ncclDebugLogger_t)(ncclDebugLogLevel level, unsigned long flags, 
 
 typedef ncclResult_t (*ncclProfilerCallback_t)(void **eHandle, int type, void *pHandle,
                                                int64_t pluginId, void *extData);
+
+/* What the profiler's callback is called for; pluginId and extData of an InfiniBand network. */
+#define NCCL_PROFILER_NET_START 0
+#define NCCL_PROFILER_NET_STOP 1
+#define NCCL_PROFILER_NET_IB_V1 ((int64_t)0x10001)
+#define NCCL_PROFILE_QP 1
+
+typedef struct {
+  uint8_t type; /* NCCL_PROFILE_QP */
+  union {
+    struct {
+      int device;
+      uint64_t wr_id;
+      int opcode;
+      int qpNum;
+      size_t length;
+    } qp;
+  };
+} ncclProfilerNetIbDescr_v1_t;
 
 /* One communicator's settings (API version 10 and later). */
 typedef struct {
@@ -203,386 +227,352 @@ typedef struct {
   int netDeviceVersion;
 } ncclNetProperties_v8_t;
 
+typedef struct {
+  char *name;
+  char *pciPath;
+  uint64_t guid;
+  int ptrSupport;
+  int speed;
+  int port;
+  float latency;
+  int maxComms;
+  int maxRecvs;
+  ncclNetDeviceType netDeviceType;
+  int netDeviceVersion;
+} ncclNetProperties_v7_t;
+
+typedef struct {
+  char *name;
+  char *pciPath;
+  uint64_t guid;
+  int ptrSupport;
+  int speed;
+  int port;
+  float latency;
+  int maxComms;
+  int maxRecvs;
+} ncclNetProperties_v5_t; /* versions 5 and 6 */
+
+typedef struct {
+  char *name;
+  char *pciPath;
+  uint64_t guid;
+  int ptrSupport;
+  int speed;
+  int port;
+  int maxComms;
+} ncclNetProperties_v3_t; /* versions 3 and 4 */
+
+/* ---- The functions whose signature has changed ---- */
+
+typedef ncclResult_t (*ncclNetInit_v11_t)(void **ctx, uint64_t commId, ncclNetCommConfig_t *config,
+                                          ncclDebugLogger_t logFunction,
+                                          ncclProfilerCallback_t profFunction);
+typedef ncclResult_t (*ncclNetInit_v10_t)(ncclDebugLogger_t logFunction,
+                                          ncclProfilerCallback_t profFunction);
+typedef ncclResult_t (*ncclNetInit_v2_t)(ncclDebugLogger_t logFunction);
+
+typedef ncclResult_t (*ncclNetListen_v11_t)(void *ctx, int dev, void *handle, void **listenComm);
+typedef ncclResult_t (*ncclNetListen_v2_t)(int dev, void *handle, void **listenComm);
+
+typedef ncclResult_t (*ncclNetConnect_v11_t)(void *ctx, int dev, void *handle, void **sendComm,
+                                             ncclNetDeviceHandle_t **sendDevComm);
+typedef ncclResult_t (*ncclNetConnect_v10_t)(int dev, ncclNetCommConfig_t *config, void *handle,
+                                             void **sendComm, ncclNetDeviceHandle_t **sendDevComm);
+typedef ncclResult_t (*ncclNetConnect_v7_t)(int dev, void *handle, void **sendComm,
+                                            ncclNetDeviceHandle_t **sendDevComm);
+typedef ncclResult_t (*ncclNetConnect_v2_t)(int dev, void *handle, void **sendComm);
+
+typedef ncclResult_t (*ncclNetAccept_v7_t)(void *listenComm, void **recvComm,
+                                           ncclNetDeviceHandle_t **recvDevComm);
+typedef ncclResult_t (*ncclNetAccept_v2_t)(void *listenComm, void **recvComm);
+
+typedef ncclResult_t (*ncclNetRegMr_v8_t)(void *comm, void *data, size_t size, int type,
+                                          void **mhandle);
+typedef ncclResult_t (*ncclNetRegMr_v2_t)(void *comm, void *data, int size, int type,
+                                          void **mhandle);
+typedef ncclResult_t (*ncclNetRegMrDmaBuf_t)(void *comm, void *data, size_t size, int type,
+                                             uint64_t offset, int fd, void **mhandle);
+
+typedef ncclResult_t (*ncclNetIsend_v10_t)(void *sendComm, void *data, size_t size, int tag,
+                                           void *mhandle, void *phandle, void **request);
+typedef ncclResult_t (*ncclNetIsend_v9_t)(void *sendComm, void *data, size_t size, int tag,
+                                          void *mhandle, void **request);
+typedef ncclResult_t (*ncclNetIsend_v5_t)(void *sendComm, void *data, int size, int tag,
+                                          void *mhandle, void **request);
+typedef ncclResult_t (*ncclNetIsend_v2_t)(void *sendComm, void *data, int size, void *mhandle,
+                                          void **request);
+
+typedef ncclResult_t (*ncclNetIrecv_v10_t)(void *recvComm, int n, void **data, size_t *sizes,
+                                           int *tags, void **mhandles, void **phandles,
+                                           void **request);
+typedef ncclResult_t (*ncclNetIrecv_v9_t)(void *recvComm, int n, void **data, size_t *sizes,
+                                          int *tags, void **mhandles, void **request);
+typedef ncclResult_t (*ncclNetIrecv_v5_t)(void *recvComm, int n, void **data, int *sizes,
+                                          int *tags, void **mhandles, void **request);
+typedef ncclResult_t (*ncclNetIrecv_v2_t)(void *recvComm, void *data, int size, void *mhandle,
+                                          void **request);
+
+typedef ncclResult_t (*ncclNetIflush_v5_t)(void *recvComm, int n, void **data, int *sizes,
+                                           void **mhandles, void **request);
+typedef ncclResult_t (*ncclNetIflush_v4_t)(void *recvComm, void *data, int size, void *mhandle,
+                                           void **request);
+typedef ncclResult_t (*ncclNetFlush_v2_t)(void *recvComm, void *data, int size, void *mhandle);
+
 /* ---- The tables, newest first ---- */
 
 /* NCCL 2.30 and later: symbol ncclNetPlugin_v12. */
 typedef struct {
   const char *name;
-  ncclResult_t (*init)(void **ctx, uint64_t commId, ncclNetCommConfig_t *config,
-                       ncclDebugLogger_t logFunction, ncclProfilerCallback_t profFunction);
+  ncclNetInit_v11_t init;
   ncclResult_t (*devices)(int *ndev);
   ncclResult_t (*getProperties)(int dev, ncclNetProperties_v12_t *props);
-  ncclResult_t (*listen)(void *ctx, int dev, void *handle, void **listenComm);
-  ncclResult_t (*connect)(void *ctx, int dev, void *handle, void **sendComm,
-                          ncclNetDeviceHandle_t **sendDevComm);
-  ncclResult_t (*accept)(void *listenComm, void **recvComm, ncclNetDeviceHandle_t **recvDevComm);
-  ncclResult_t (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset,
-                              int fd, void **mhandle);
+  ncclNetListen_v11_t listen;
+  ncclNetConnect_v11_t connect;
+  ncclNetAccept_v7_t accept;
+  ncclNetRegMr_v8_t regMr;
+  ncclNetRegMrDmaBuf_t regMrDmaBuf;
   ncclResult_t (*deregMr)(void *comm, void *mhandle);
-  ncclResult_t (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
-                        void *phandle, void **request);
-  ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
-                        void **mhandles, void **phandles, void **request);
-  ncclResult_t (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles,
-                         void **request);
+  ncclNetIsend_v10_t isend;
+  ncclNetIrecv_v10_t irecv;
+  ncclNetIflush_v5_t iflush;
   ncclResult_t (*test)(void *request, int *done, int *sizes);
   ncclResult_t (*closeSend)(void *sendComm);
   ncclResult_t (*closeRecv)(void *recvComm);
   ncclResult_t (*closeListen)(void *listenComm);
-  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* may be NULL */
-  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* may be NULL */
-  ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v12_t *props); /* may be NULL */
+  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* or NULL */
+  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* or NULL */
+  ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v12_t *props); /* or NULL */
   ncclResult_t (*finalize)(void *ctx);
-  ncclResult_t (*setNetAttr)(void *ctx, ncclNetAttr_t *netAttr); /* may be NULL */
+  ncclResult_t (*setNetAttr)(void *ctx, ncclNetAttr_t *netAttr); /* or NULL */
 } ncclNet_v12_t;
 
 /* NCCL 2.28 and 2.29: symbol ncclNetPlugin_v11. */
 typedef struct {
   const char *name;
-  ncclResult_t (*init)(void **ctx, uint64_t commId, ncclNetCommConfig_t *config,
-                       ncclDebugLogger_t logFunction, ncclProfilerCallback_t profFunction);
+  ncclNetInit_v11_t init;
   ncclResult_t (*devices)(int *ndev);
   ncclResult_t (*getProperties)(int dev, ncclNetProperties_v11_t *props);
-  ncclResult_t (*listen)(void *ctx, int dev, void *handle, void **listenComm);
-  ncclResult_t (*connect)(void *ctx, int dev, void *handle, void **sendComm,
-                          ncclNetDeviceHandle_t **sendDevComm);
-  ncclResult_t (*accept)(void *listenComm, void **recvComm, ncclNetDeviceHandle_t **recvDevComm);
-  ncclResult_t (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset,
-                              int fd, void **mhandle);
+  ncclNetListen_v11_t listen;
+  ncclNetConnect_v11_t connect;
+  ncclNetAccept_v7_t accept;
+  ncclNetRegMr_v8_t regMr;
+  ncclNetRegMrDmaBuf_t regMrDmaBuf;
   ncclResult_t (*deregMr)(void *comm, void *mhandle);
-  ncclResult_t (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
-                        void *phandle, void **request);
-  ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
-                        void **mhandles, void **phandles, void **request);
-  ncclResult_t (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles,
-                         void **request);
+  ncclNetIsend_v10_t isend;
+  ncclNetIrecv_v10_t irecv;
+  ncclNetIflush_v5_t iflush;
   ncclResult_t (*test)(void *request, int *done, int *sizes);
   ncclResult_t (*closeSend)(void *sendComm);
   ncclResult_t (*closeRecv)(void *recvComm);
   ncclResult_t (*closeListen)(void *listenComm);
-  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* may be NULL */
-  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* may be NULL */
-  ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v9_t *props); /* may be NULL */
+  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* or NULL */
+  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* or NULL */
+  ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v9_t *props); /* or NULL */
   ncclResult_t (*finalize)(void *ctx);
-  ncclResult_t (*setNetAttr)(void *ctx, ncclNetAttr_t *netAttr); /* may be NULL */
+  ncclResult_t (*setNetAttr)(void *ctx, ncclNetAttr_t *netAttr); /* or NULL */
 } ncclNet_v11_t;
 
 /* NCCL 2.26 and 2.27: symbol ncclNetPlugin_v10. */
 typedef struct {
   const char *name;
-  ncclResult_t (*init)(ncclDebugLogger_t logFunction, ncclProfilerCallback_t profFunction);
+  ncclNetInit_v10_t init;
   ncclResult_t (*devices)(int *ndev);
   ncclResult_t (*getProperties)(int dev, ncclNetProperties_v9_t *props);
-  ncclResult_t (*listen)(int dev, void *handle, void **listenComm);
-  ncclResult_t (*connect)(int dev, ncclNetCommConfig_t *config, void *handle, void **sendComm,
-                          ncclNetDeviceHandle_t **sendDevComm);
-  ncclResult_t (*accept)(void *listenComm, void **recvComm, ncclNetDeviceHandle_t **recvDevComm);
-  ncclResult_t (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset,
-                              int fd, void **mhandle);
+  ncclNetListen_v2_t listen;
+  ncclNetConnect_v10_t connect;
+  ncclNetAccept_v7_t accept;
+  ncclNetRegMr_v8_t regMr;
+  ncclNetRegMrDmaBuf_t regMrDmaBuf;
   ncclResult_t (*deregMr)(void *comm, void *mhandle);
-  ncclResult_t (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
-                        void *phandle, void **request);
-  ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
-                        void **mhandles, void **phandles, void **request);
-  ncclResult_t (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles,
-                         void **request);
+  ncclNetIsend_v10_t isend;
+  ncclNetIrecv_v10_t irecv;
+  ncclNetIflush_v5_t iflush;
   ncclResult_t (*test)(void *request, int *done, int *sizes);
   ncclResult_t (*closeSend)(void *sendComm);
   ncclResult_t (*closeRecv)(void *recvComm);
   ncclResult_t (*closeListen)(void *listenComm);
-  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* may be NULL */
-  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* may be NULL */
-  ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v9_t *props); /* may be NULL */
+  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* or NULL */
+  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* or NULL */
+  ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v9_t *props); /* or NULL */
 } ncclNet_v10_t;
 
 /* NCCL 2.24 and 2.25: symbol ncclNetPlugin_v9. */
 typedef struct {
   const char *name;
-  ncclResult_t (*init)(ncclDebugLogger_t logFunction);
+  ncclNetInit_v2_t init;
   ncclResult_t (*devices)(int *ndev);
   ncclResult_t (*getProperties)(int dev, ncclNetProperties_v9_t *props);
-  ncclResult_t (*listen)(int dev, void *handle, void **listenComm);
-  ncclResult_t (*connect)(int dev, void *handle, void **sendComm,
-                          ncclNetDeviceHandle_t **sendDevComm);
-  ncclResult_t (*accept)(void *listenComm, void **recvComm, ncclNetDeviceHandle_t **recvDevComm);
-  ncclResult_t (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset,
-                              int fd, void **mhandle);
+  ncclNetListen_v2_t listen;
+  ncclNetConnect_v7_t connect;
+  ncclNetAccept_v7_t accept;
+  ncclNetRegMr_v8_t regMr;
+  ncclNetRegMrDmaBuf_t regMrDmaBuf;
   ncclResult_t (*deregMr)(void *comm, void *mhandle);
-  ncclResult_t (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
-                        void **request);
-  ncclResult_t (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
-                        void **mhandles, void **request);
-  ncclResult_t (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles,
-                         void **request);
+  ncclNetIsend_v9_t isend;
+  ncclNetIrecv_v9_t irecv;
+  ncclNetIflush_v5_t iflush;
   ncclResult_t (*test)(void *request, int *done, int *sizes);
   ncclResult_t (*closeSend)(void *sendComm);
   ncclResult_t (*closeRecv)(void *recvComm);
   ncclResult_t (*closeListen)(void *listenComm);
-  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* may be NULL */
-  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* may be NULL */
-  ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v9_t *props); /* may be NULL */
+  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* or NULL */
+  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* or NULL */
+  ncclResult_t (*makeVDevice)(int *d, ncclNetVDeviceProps_v9_t *props); /* or NULL */
 } ncclNet_v9_t;
 
 /* NCCL 2.20 to 2.23: symbol ncclNetPlugin_v8. */
 typedef struct {
   const char *name;
-  ncclResult_t (*init)(ncclDebugLogger_t logFunction);
+  ncclNetInit_v2_t init;
   ncclResult_t (*devices)(int *ndev);
   ncclResult_t (*getProperties)(int dev, ncclNetProperties_v8_t *props);
-  ncclResult_t (*listen)(int dev, void *handle, void **listenComm);
-  ncclResult_t (*connect)(int dev, void *handle, void **sendComm,
-                          ncclNetDeviceHandle_t **sendDevComm);
-  ncclResult_t (*accept)(void *listenComm, void **recvComm, ncclNetDeviceHandle_t **recvDevComm);
-  ncclResult_t (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-  ncclResult_t (*regMrDmaBuf)(void *comm, void *data, size_t size, int type, uint64_t offset,
-                              int fd, void **mhandle);
+  ncclNetListen_v2_t listen;
+  ncclNetConnect_v7_t connect;
+  ncclNetAccept_v7_t accept;
+  ncclNetRegMr_v8_t regMr;
+  ncclNetRegMrDmaBuf_t regMrDmaBuf;
   ncclResult_t (*deregMr)(void *comm, void *mhandle);
-  ncclResult_t (*isend)(void *sendComm, void *data, int size, int tag, void *mhandle,
-                        void **request);
-  ncclResult_t (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,
-                        void **mhandles, void **request);
-  ncclResult_t (*iflush)(void *recvComm, int n, void **data, int *sizes, void **mhandles,
-                         void **request);
+  ncclNetIsend_v5_t isend;
+  ncclNetIrecv_v5_t irecv;
+  ncclNetIflush_v5_t iflush;
   ncclResult_t (*test)(void *request, int *done, int *sizes);
   ncclResult_t (*closeSend)(void *sendComm);
   ncclResult_t (*closeRecv)(void *recvComm);
   ncclResult_t (*closeListen)(void *listenComm);
-  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* may be NULL */
-  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* may be NULL */
+  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* or NULL */
+  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* or NULL */
 } ncclNet_v8_t;
 
-/* ---- Layout ---- */
+/* NCCL 2.19: symbol ncclNetPlugin_v7. */
+typedef struct {
+  const char *name;
+  ncclNetInit_v2_t init;
+  ncclResult_t (*devices)(int *ndev);
+  ncclResult_t (*getProperties)(int dev, ncclNetProperties_v7_t *props);
+  ncclNetListen_v2_t listen;
+  ncclNetConnect_v7_t connect;
+  ncclNetAccept_v7_t accept;
+  ncclNetRegMr_v2_t regMr;
+  ncclNetRegMrDmaBuf_t regMrDmaBuf;
+  ncclResult_t (*deregMr)(void *comm, void *mhandle);
+  ncclNetIsend_v5_t isend;
+  ncclNetIrecv_v5_t irecv;
+  ncclNetIflush_v5_t iflush;
+  ncclResult_t (*test)(void *request, int *done, int *sizes);
+  ncclResult_t (*closeSend)(void *sendComm);
+  ncclResult_t (*closeRecv)(void *recvComm);
+  ncclResult_t (*closeListen)(void *listenComm);
+  ncclResult_t (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle); /* or NULL */
+  ncclResult_t (*irecvConsumed)(void *recvComm, int n, void *request); /* or NULL */
+} ncclNet_v7_t;
 
-#define NCCLNET_AT(type, field, offset) \
-  NCCLNET_ASSERT(offsetof(type, field) == (offset), #type "." #field)
-#define NCCLNET_SIZE(type, size) NCCLNET_ASSERT(sizeof(type) == (size), "size of " #type)
+/* NCCL 2.13.4 to 2.18: symbol ncclNetPlugin_v6. */
+typedef struct {
+  const char *name;
+  ncclNetInit_v2_t init;
+  ncclResult_t (*devices)(int *ndev);
+  ncclResult_t (*getProperties)(int dev, ncclNetProperties_v5_t *props);
+  ncclNetListen_v2_t listen;
+  ncclNetConnect_v2_t connect;
+  ncclNetAccept_v2_t accept;
+  ncclNetRegMr_v2_t regMr;
+  ncclNetRegMrDmaBuf_t regMrDmaBuf;
+  ncclResult_t (*deregMr)(void *comm, void *mhandle);
+  ncclNetIsend_v5_t isend;
+  ncclNetIrecv_v5_t irecv;
+  ncclNetIflush_v5_t iflush;
+  ncclResult_t (*test)(void *request, int *done, int *sizes);
+  ncclResult_t (*closeSend)(void *sendComm);
+  ncclResult_t (*closeRecv)(void *recvComm);
+  ncclResult_t (*closeListen)(void *listenComm);
+} ncclNet_v6_t;
 
-NCCLNET_SIZE(ncclResult_t, 4);
+/* NCCL 2.12: symbol ncclNetPlugin_v5. */
+typedef struct {
+  const char *name;
+  ncclNetInit_v2_t init;
+  ncclResult_t (*devices)(int *ndev);
+  ncclResult_t (*getProperties)(int dev, ncclNetProperties_v5_t *props);
+  ncclNetListen_v2_t listen;
+  ncclNetConnect_v2_t connect;
+  ncclNetAccept_v2_t accept;
+  ncclNetRegMr_v2_t regMr;
+  ncclResult_t (*deregMr)(void *comm, void *mhandle);
+  ncclNetIsend_v5_t isend;
+  ncclNetIrecv_v5_t irecv;
+  ncclNetIflush_v5_t iflush;
+  ncclResult_t (*test)(void *request, int *done, int *sizes);
+  ncclResult_t (*closeSend)(void *sendComm);
+  ncclResult_t (*closeRecv)(void *recvComm);
+  ncclResult_t (*closeListen)(void *listenComm);
+} ncclNet_v5_t;
 
-NCCLNET_SIZE(ncclNetDeviceType, 4);
+/* NCCL 2.8.3 to 2.11: symbol ncclNetPlugin_v4. */
+typedef struct {
+  const char *name;
+  ncclNetInit_v2_t init;
+  ncclResult_t (*devices)(int *ndev);
+  ncclResult_t (*getProperties)(int dev, ncclNetProperties_v3_t *props);
+  ncclNetListen_v2_t listen;
+  ncclNetConnect_v2_t connect;
+  ncclNetAccept_v2_t accept;
+  ncclNetRegMr_v2_t regMr;
+  ncclResult_t (*deregMr)(void *comm, void *mhandle);
+  ncclNetIsend_v2_t isend;
+  ncclNetIrecv_v2_t irecv;
+  ncclNetIflush_v4_t iflush;
+  ncclResult_t (*test)(void *request, int *done, int *sizes);
+  ncclResult_t (*closeSend)(void *sendComm);
+  ncclResult_t (*closeRecv)(void *recvComm);
+  ncclResult_t (*closeListen)(void *listenComm);
+} ncclNet_v4_t;
 
-NCCLNET_SIZE(ncclNetCommConfig_t, 4);
-NCCLNET_AT(ncclNetCommConfig_t, trafficClass, 0);
+/* NCCL 2.6.4 and 2.7: symbol ncclNetPlugin_v3. */
+typedef struct {
+  const char *name;
+  ncclNetInit_v2_t init;
+  ncclResult_t (*devices)(int *ndev);
+  ncclResult_t (*getProperties)(int dev, ncclNetProperties_v3_t *props);
+  ncclNetListen_v2_t listen;
+  ncclNetConnect_v2_t connect;
+  ncclNetAccept_v2_t accept;
+  ncclNetRegMr_v2_t regMr;
+  ncclResult_t (*deregMr)(void *comm, void *mhandle);
+  ncclNetIsend_v2_t isend;
+  ncclNetIrecv_v2_t irecv;
+  ncclNetFlush_v2_t flush;
+  ncclResult_t (*test)(void *request, int *done, int *sizes);
+  ncclResult_t (*closeSend)(void *sendComm);
+  ncclResult_t (*closeRecv)(void *recvComm);
+  ncclResult_t (*closeListen)(void *listenComm);
+} ncclNet_v3_t;
 
-NCCLNET_SIZE(ncclNetCommAttr_t, 16);
-NCCLNET_AT(ncclNetCommAttr_t, maxConcurrentPeers, 0);
-NCCLNET_AT(ncclNetCommAttr_t, minConcurrentPeers, 4);
-NCCLNET_AT(ncclNetCommAttr_t, maxFlowsPerPeer, 8);
-NCCLNET_AT(ncclNetCommAttr_t, minFlowsPerPeer, 12);
-
-NCCLNET_SIZE(ncclNetAttr_t, 44);
-NCCLNET_AT(ncclNetAttr_t, sendCommAttr, 0);
-NCCLNET_AT(ncclNetAttr_t, recvCommAttr, 16);
-NCCLNET_AT(ncclNetAttr_t, op, 32);
-NCCLNET_AT(ncclNetAttr_t, algo, 36);
-NCCLNET_AT(ncclNetAttr_t, proto, 40);
-
-NCCLNET_SIZE(ncclNetDeviceHandle_t, 32);
-NCCLNET_AT(ncclNetDeviceHandle_t, netDeviceType, 0);
-NCCLNET_AT(ncclNetDeviceHandle_t, netDeviceVersion, 4);
-NCCLNET_AT(ncclNetDeviceHandle_t, handle, 8);
-NCCLNET_AT(ncclNetDeviceHandle_t, size, 16);
-NCCLNET_AT(ncclNetDeviceHandle_t, needsProxyProgress, 24);
-
-NCCLNET_SIZE(ncclNetVDeviceProps_v9_t, 20);
-NCCLNET_AT(ncclNetVDeviceProps_v9_t, ndevs, 0);
-NCCLNET_AT(ncclNetVDeviceProps_v9_t, devs, 4);
-
-NCCLNET_SIZE(ncclNetVDeviceProps_v12_t, 36);
-NCCLNET_AT(ncclNetVDeviceProps_v12_t, ndevs, 0);
-NCCLNET_AT(ncclNetVDeviceProps_v12_t, devs, 4);
-
-NCCLNET_SIZE(ncclNetProperties_v12_t, 128);
-NCCLNET_AT(ncclNetProperties_v12_t, name, 0);
-NCCLNET_AT(ncclNetProperties_v12_t, pciPath, 8);
-NCCLNET_AT(ncclNetProperties_v12_t, guid, 16);
-NCCLNET_AT(ncclNetProperties_v12_t, ptrSupport, 24);
-NCCLNET_AT(ncclNetProperties_v12_t, regIsGlobal, 28);
-NCCLNET_AT(ncclNetProperties_v12_t, forceFlush, 32);
-NCCLNET_AT(ncclNetProperties_v12_t, speed, 36);
-NCCLNET_AT(ncclNetProperties_v12_t, port, 40);
-NCCLNET_AT(ncclNetProperties_v12_t, latency, 44);
-NCCLNET_AT(ncclNetProperties_v12_t, maxComms, 48);
-NCCLNET_AT(ncclNetProperties_v12_t, maxRecvs, 52);
-NCCLNET_AT(ncclNetProperties_v12_t, netDeviceType, 56);
-NCCLNET_AT(ncclNetProperties_v12_t, netDeviceVersion, 60);
-NCCLNET_AT(ncclNetProperties_v12_t, vProps, 64);
-NCCLNET_AT(ncclNetProperties_v12_t, maxP2pBytes, 104);
-NCCLNET_AT(ncclNetProperties_v12_t, maxCollBytes, 112);
-NCCLNET_AT(ncclNetProperties_v12_t, maxMultiRequestSize, 120);
-NCCLNET_AT(ncclNetProperties_v12_t, railId, 124);
-NCCLNET_AT(ncclNetProperties_v12_t, planeId, 126);
-
-NCCLNET_SIZE(ncclNetProperties_v11_t, 112);
-NCCLNET_AT(ncclNetProperties_v11_t, name, 0);
-NCCLNET_AT(ncclNetProperties_v11_t, pciPath, 8);
-NCCLNET_AT(ncclNetProperties_v11_t, guid, 16);
-NCCLNET_AT(ncclNetProperties_v11_t, ptrSupport, 24);
-NCCLNET_AT(ncclNetProperties_v11_t, regIsGlobal, 28);
-NCCLNET_AT(ncclNetProperties_v11_t, forceFlush, 32);
-NCCLNET_AT(ncclNetProperties_v11_t, speed, 36);
-NCCLNET_AT(ncclNetProperties_v11_t, port, 40);
-NCCLNET_AT(ncclNetProperties_v11_t, latency, 44);
-NCCLNET_AT(ncclNetProperties_v11_t, maxComms, 48);
-NCCLNET_AT(ncclNetProperties_v11_t, maxRecvs, 52);
-NCCLNET_AT(ncclNetProperties_v11_t, netDeviceType, 56);
-NCCLNET_AT(ncclNetProperties_v11_t, netDeviceVersion, 60);
-NCCLNET_AT(ncclNetProperties_v11_t, vProps, 64);
-NCCLNET_AT(ncclNetProperties_v11_t, maxP2pBytes, 88);
-NCCLNET_AT(ncclNetProperties_v11_t, maxCollBytes, 96);
-NCCLNET_AT(ncclNetProperties_v11_t, maxMultiRequestSize, 104);
-
-NCCLNET_SIZE(ncclNetProperties_v9_t, 104);
-NCCLNET_AT(ncclNetProperties_v9_t, name, 0);
-NCCLNET_AT(ncclNetProperties_v9_t, pciPath, 8);
-NCCLNET_AT(ncclNetProperties_v9_t, guid, 16);
-NCCLNET_AT(ncclNetProperties_v9_t, ptrSupport, 24);
-NCCLNET_AT(ncclNetProperties_v9_t, regIsGlobal, 28);
-NCCLNET_AT(ncclNetProperties_v9_t, forceFlush, 32);
-NCCLNET_AT(ncclNetProperties_v9_t, speed, 36);
-NCCLNET_AT(ncclNetProperties_v9_t, port, 40);
-NCCLNET_AT(ncclNetProperties_v9_t, latency, 44);
-NCCLNET_AT(ncclNetProperties_v9_t, maxComms, 48);
-NCCLNET_AT(ncclNetProperties_v9_t, maxRecvs, 52);
-NCCLNET_AT(ncclNetProperties_v9_t, netDeviceType, 56);
-NCCLNET_AT(ncclNetProperties_v9_t, netDeviceVersion, 60);
-NCCLNET_AT(ncclNetProperties_v9_t, vProps, 64);
-NCCLNET_AT(ncclNetProperties_v9_t, maxP2pBytes, 88);
-NCCLNET_AT(ncclNetProperties_v9_t, maxCollBytes, 96);
-
-NCCLNET_SIZE(ncclNetProperties_v8_t, 64);
-NCCLNET_AT(ncclNetProperties_v8_t, name, 0);
-NCCLNET_AT(ncclNetProperties_v8_t, pciPath, 8);
-NCCLNET_AT(ncclNetProperties_v8_t, guid, 16);
-NCCLNET_AT(ncclNetProperties_v8_t, ptrSupport, 24);
-NCCLNET_AT(ncclNetProperties_v8_t, regIsGlobal, 28);
-NCCLNET_AT(ncclNetProperties_v8_t, speed, 32);
-NCCLNET_AT(ncclNetProperties_v8_t, port, 36);
-NCCLNET_AT(ncclNetProperties_v8_t, latency, 40);
-NCCLNET_AT(ncclNetProperties_v8_t, maxComms, 44);
-NCCLNET_AT(ncclNetProperties_v8_t, maxRecvs, 48);
-NCCLNET_AT(ncclNetProperties_v8_t, netDeviceType, 52);
-NCCLNET_AT(ncclNetProperties_v8_t, netDeviceVersion, 56);
-
-NCCLNET_SIZE(ncclNet_v12_t, 176);
-NCCLNET_AT(ncclNet_v12_t, name, 0);
-NCCLNET_AT(ncclNet_v12_t, init, 8);
-NCCLNET_AT(ncclNet_v12_t, devices, 16);
-NCCLNET_AT(ncclNet_v12_t, getProperties, 24);
-NCCLNET_AT(ncclNet_v12_t, listen, 32);
-NCCLNET_AT(ncclNet_v12_t, connect, 40);
-NCCLNET_AT(ncclNet_v12_t, accept, 48);
-NCCLNET_AT(ncclNet_v12_t, regMr, 56);
-NCCLNET_AT(ncclNet_v12_t, regMrDmaBuf, 64);
-NCCLNET_AT(ncclNet_v12_t, deregMr, 72);
-NCCLNET_AT(ncclNet_v12_t, isend, 80);
-NCCLNET_AT(ncclNet_v12_t, irecv, 88);
-NCCLNET_AT(ncclNet_v12_t, iflush, 96);
-NCCLNET_AT(ncclNet_v12_t, test, 104);
-NCCLNET_AT(ncclNet_v12_t, closeSend, 112);
-NCCLNET_AT(ncclNet_v12_t, closeRecv, 120);
-NCCLNET_AT(ncclNet_v12_t, closeListen, 128);
-NCCLNET_AT(ncclNet_v12_t, getDeviceMr, 136);
-NCCLNET_AT(ncclNet_v12_t, irecvConsumed, 144);
-NCCLNET_AT(ncclNet_v12_t, makeVDevice, 152);
-NCCLNET_AT(ncclNet_v12_t, finalize, 160);
-NCCLNET_AT(ncclNet_v12_t, setNetAttr, 168);
-
-NCCLNET_SIZE(ncclNet_v11_t, 176);
-NCCLNET_AT(ncclNet_v11_t, name, 0);
-NCCLNET_AT(ncclNet_v11_t, init, 8);
-NCCLNET_AT(ncclNet_v11_t, devices, 16);
-NCCLNET_AT(ncclNet_v11_t, getProperties, 24);
-NCCLNET_AT(ncclNet_v11_t, listen, 32);
-NCCLNET_AT(ncclNet_v11_t, connect, 40);
-NCCLNET_AT(ncclNet_v11_t, accept, 48);
-NCCLNET_AT(ncclNet_v11_t, regMr, 56);
-NCCLNET_AT(ncclNet_v11_t, regMrDmaBuf, 64);
-NCCLNET_AT(ncclNet_v11_t, deregMr, 72);
-NCCLNET_AT(ncclNet_v11_t, isend, 80);
-NCCLNET_AT(ncclNet_v11_t, irecv, 88);
-NCCLNET_AT(ncclNet_v11_t, iflush, 96);
-NCCLNET_AT(ncclNet_v11_t, test, 104);
-NCCLNET_AT(ncclNet_v11_t, closeSend, 112);
-NCCLNET_AT(ncclNet_v11_t, closeRecv, 120);
-NCCLNET_AT(ncclNet_v11_t, closeListen, 128);
-NCCLNET_AT(ncclNet_v11_t, getDeviceMr, 136);
-NCCLNET_AT(ncclNet_v11_t, irecvConsumed, 144);
-NCCLNET_AT(ncclNet_v11_t, makeVDevice, 152);
-NCCLNET_AT(ncclNet_v11_t, finalize, 160);
-NCCLNET_AT(ncclNet_v11_t, setNetAttr, 168);
-
-NCCLNET_SIZE(ncclNet_v10_t, 160);
-NCCLNET_AT(ncclNet_v10_t, name, 0);
-NCCLNET_AT(ncclNet_v10_t, init, 8);
-NCCLNET_AT(ncclNet_v10_t, devices, 16);
-NCCLNET_AT(ncclNet_v10_t, getProperties, 24);
-NCCLNET_AT(ncclNet_v10_t, listen, 32);
-NCCLNET_AT(ncclNet_v10_t, connect, 40);
-NCCLNET_AT(ncclNet_v10_t, accept, 48);
-NCCLNET_AT(ncclNet_v10_t, regMr, 56);
-NCCLNET_AT(ncclNet_v10_t, regMrDmaBuf, 64);
-NCCLNET_AT(ncclNet_v10_t, deregMr, 72);
-NCCLNET_AT(ncclNet_v10_t, isend, 80);
-NCCLNET_AT(ncclNet_v10_t, irecv, 88);
-NCCLNET_AT(ncclNet_v10_t, iflush, 96);
-NCCLNET_AT(ncclNet_v10_t, test, 104);
-NCCLNET_AT(ncclNet_v10_t, closeSend, 112);
-NCCLNET_AT(ncclNet_v10_t, closeRecv, 120);
-NCCLNET_AT(ncclNet_v10_t, closeListen, 128);
-NCCLNET_AT(ncclNet_v10_t, getDeviceMr, 136);
-NCCLNET_AT(ncclNet_v10_t, irecvConsumed, 144);
-NCCLNET_AT(ncclNet_v10_t, makeVDevice, 152);
-
-NCCLNET_SIZE(ncclNet_v9_t, 160);
-NCCLNET_AT(ncclNet_v9_t, name, 0);
-NCCLNET_AT(ncclNet_v9_t, init, 8);
-NCCLNET_AT(ncclNet_v9_t, devices, 16);
-NCCLNET_AT(ncclNet_v9_t, getProperties, 24);
-NCCLNET_AT(ncclNet_v9_t, listen, 32);
-NCCLNET_AT(ncclNet_v9_t, connect, 40);
-NCCLNET_AT(ncclNet_v9_t, accept, 48);
-NCCLNET_AT(ncclNet_v9_t, regMr, 56);
-NCCLNET_AT(ncclNet_v9_t, regMrDmaBuf, 64);
-NCCLNET_AT(ncclNet_v9_t, deregMr, 72);
-NCCLNET_AT(ncclNet_v9_t, isend, 80);
-NCCLNET_AT(ncclNet_v9_t, irecv, 88);
-NCCLNET_AT(ncclNet_v9_t, iflush, 96);
-NCCLNET_AT(ncclNet_v9_t, test, 104);
-NCCLNET_AT(ncclNet_v9_t, closeSend, 112);
-NCCLNET_AT(ncclNet_v9_t, closeRecv, 120);
-NCCLNET_AT(ncclNet_v9_t, closeListen, 128);
-NCCLNET_AT(ncclNet_v9_t, getDeviceMr, 136);
-NCCLNET_AT(ncclNet_v9_t, irecvConsumed, 144);
-NCCLNET_AT(ncclNet_v9_t, makeVDevice, 152);
-
-NCCLNET_SIZE(ncclNet_v8_t, 152);
-NCCLNET_AT(ncclNet_v8_t, name, 0);
-NCCLNET_AT(ncclNet_v8_t, init, 8);
-NCCLNET_AT(ncclNet_v8_t, devices, 16);
-NCCLNET_AT(ncclNet_v8_t, getProperties, 24);
-NCCLNET_AT(ncclNet_v8_t, listen, 32);
-NCCLNET_AT(ncclNet_v8_t, connect, 40);
-NCCLNET_AT(ncclNet_v8_t, accept, 48);
-NCCLNET_AT(ncclNet_v8_t, regMr, 56);
-NCCLNET_AT(ncclNet_v8_t, regMrDmaBuf, 64);
-NCCLNET_AT(ncclNet_v8_t, deregMr, 72);
-NCCLNET_AT(ncclNet_v8_t, isend, 80);
-NCCLNET_AT(ncclNet_v8_t, irecv, 88);
-NCCLNET_AT(ncclNet_v8_t, iflush, 96);
-NCCLNET_AT(ncclNet_v8_t, test, 104);
-NCCLNET_AT(ncclNet_v8_t, closeSend, 112);
-NCCLNET_AT(ncclNet_v8_t, closeRecv, 120);
-NCCLNET_AT(ncclNet_v8_t, closeListen, 128);
-NCCLNET_AT(ncclNet_v8_t, getDeviceMr, 136);
-NCCLNET_AT(ncclNet_v8_t, irecvConsumed, 144);
+/* NCCL 2.4.2 to 2.5: symbol ncclNetPlugin_v2. */
+typedef struct {
+  const char *name;
+  ncclNetInit_v2_t init;
+  ncclResult_t (*devices)(int *ndev);
+  ncclResult_t (*pciPath)(int dev, char **path); /* the caller frees it */
+  ncclResult_t (*ptrSupport)(int dev, int *supportedTypes);
+  ncclNetListen_v2_t listen;
+  ncclNetConnect_v2_t connect;
+  ncclNetAccept_v2_t accept;
+  ncclNetRegMr_v2_t regMr;
+  ncclResult_t (*deregMr)(void *comm, void *mhandle);
+  ncclNetIsend_v2_t isend;
+  ncclNetIrecv_v2_t irecv;
+  ncclNetFlush_v2_t flush;
+  ncclResult_t (*test)(void *request, int *done, int *sizes);
+  ncclResult_t (*closeSend)(void *sendComm);
+  ncclResult_t (*closeRecv)(void *recvComm);
+  ncclResult_t (*closeListen)(void *listenComm);
+} ncclNet_v2_t;
 
 #ifdef __cplusplus
 }
 #endif
+
+#include "ncclnet_ibnet_layout.h"
 
 #endif /* NCCLNET_IBNET_H */

@@ -34,6 +34,22 @@ impl Fault {
         }
     }
 
+    /// The system refused something.
+    pub(crate) fn system(text: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code: NcclResult::SYSTEM_ERROR,
+            text: text.into(),
+        }
+    }
+
+    /// The peer did not do what it had to.
+    pub(crate) fn remote(text: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code: NcclResult::REMOTE_ERROR,
+            text: text.into(),
+        }
+    }
+
     /// The caller broke the contract of the plugin, or the plugin has a fault of its own.
     pub(crate) fn internal(text: impl Into<Cow<'static, str>>) -> Self {
         Self {

@@ -1,17 +1,17 @@
 //! The plugin: [`ibnet`] behind NCCL's and RCCL's interface for networks.
 //!
 //! The shared library exports one table of functions per version of that interface,
-//! `ncclNetPlugin_v8` to `ncclNetPlugin_v12`, and nothing else. NCCL takes the newest that it knows.
+//! `ncclNetPlugin_v2` to `ncclNetPlugin_v12`, and nothing else. NCCL takes the newest that it knows.
 //! `docs/plugin.md` says how to use it.
 //!
 //! What lives where, from the outside in:
 //!
 //! - [`abi`]: the C declarations, public so that Rust programs can load such a plugin too;
-//! - `v8` … `v12`: one table each, and the functions that are different there;
+//! - `versions`: one file for each version, with its table and the functions that are different there;
 //! - `entry`: the C functions that several versions have in common; `guard`: no panic gets past it;
 //! - `plugin`: what the functions do, once, with Rust arguments and results;
 //! - `handles`: what C holds instead of pointers, checked on every call;
-//! - `logger`: `tracing` events to NCCL's logger.
+//! - `logger`: `tracing` events to NCCL's logger; `profiler`: work requests to NCCL's profiler.
 //!
 //! What does not live here: everything about RDMA, which is `ibnet`'s.
 //!
@@ -37,15 +37,8 @@ mod guard;
 mod handles;
 mod logger;
 mod plugin;
-mod v10;
-mod v11;
-mod v12;
-mod v8;
-mod v9;
+mod profiler;
+mod versions;
 
 pub use plugin::lifecycle::use_library;
-pub use v8::ncclNetPlugin_v8;
-pub use v9::ncclNetPlugin_v9;
-pub use v10::ncclNetPlugin_v10;
-pub use v11::ncclNetPlugin_v11;
-pub use v12::ncclNetPlugin_v12;
+pub use versions::*;

@@ -7,17 +7,13 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::process::Command;
 
-use ncclnet_ffi::abi::{
-    CommAttributes, CommConfig, DeviceHandle, NcclResult, NetAttributes, NetV8, NetV9, NetV10,
-    NetV11, NetV12, PropertiesV8, PropertiesV9, PropertiesV11, PropertiesV12, VirtualDeviceV9,
-    VirtualDeviceV12,
-};
+use ncclnet_ffi::abi::*;
 
 /// Lines as `layout.c` prints them, for one struct.
 macro_rules! layout {
-    ($lines:ident, $rust:ty, $c:literal, { $($field:ident = $name:literal),* $(,)? }) => {
+    ($lines:ident, $rust:ty, $c:literal, { $($($field:ident).+ = $name:literal),* $(,)? }) => {
         $lines.insert(format!("size {}", $c), size_of::<$rust>());
-        $($lines.insert(format!("offset {} {}", $c, $name), offset_of!($rust, $field));)*
+        $($lines.insert(format!("offset {} {}", $c, $name), offset_of!($rust, $($field).+));)*
     };
 }
 
@@ -25,11 +21,26 @@ macro_rules! layout {
 macro_rules! table {
     ($lines:ident, $rust:ty, $c:literal, { $($field:ident = $name:literal),* $(,)? }) => {
         layout!($lines, $rust, $c, {
-            name = "name", init = "init", devices = "devices", get_properties = "getProperties",
-            listen = "listen", connect = "connect", accept = "accept", reg_mr = "regMr",
-            reg_mr_dmabuf = "regMrDmaBuf", dereg_mr = "deregMr", isend = "isend", irecv = "irecv",
-            iflush = "iflush", test = "test", close_send = "closeSend", close_recv = "closeRecv",
-            close_listen = "closeListen", get_device_mr = "getDeviceMr",
+            name = "name", init = "init", devices = "devices", listen = "listen",
+            connect = "connect", accept = "accept", reg_mr = "regMr", dereg_mr = "deregMr",
+            isend = "isend", irecv = "irecv", test = "test", close_send = "closeSend",
+            close_recv = "closeRecv", close_listen = "closeListen", $($field = $name),*
+        });
+    };
+}
+
+/// In addition, what the tables since version 4 and since version 7 have.
+macro_rules! table_since_v4 {
+    ($lines:ident, $rust:ty, $c:literal, { $($field:ident = $name:literal),* $(,)? }) => {
+        table!($lines, $rust, $c, {
+            get_properties = "getProperties", iflush = "iflush", $($field = $name),*
+        });
+    };
+}
+macro_rules! table_since_v7 {
+    ($lines:ident, $rust:ty, $c:literal, { $($field:ident = $name:literal),* $(,)? }) => {
+        table_since_v4!($lines, $rust, $c, {
+            reg_mr_dmabuf = "regMrDmaBuf", get_device_mr = "getDeviceMr",
             irecv_consumed = "irecvConsumed", $($field = $name),*
         });
     };
@@ -40,8 +51,16 @@ macro_rules! properties {
     ($lines:ident, $rust:ty, $c:literal, { $($field:ident = $name:literal),* $(,)? }) => {
         layout!($lines, $rust, $c, {
             name = "name", pci_path = "pciPath", guid = "guid", pointer_support = "ptrSupport",
-            registration_is_global = "regIsGlobal", speed = "speed", port = "port",
-            latency = "latency", max_comms = "maxComms", max_receives = "maxRecvs",
+            speed = "speed", port = "port", max_comms = "maxComms", $($field = $name),*
+        });
+    };
+}
+
+/// In addition, what the properties since version 8 have.
+macro_rules! properties_since_v8 {
+    ($lines:ident, $rust:ty, $c:literal, { $($field:ident = $name:literal),* $(,)? }) => {
+        properties!($lines, $rust, $c, {
+            registration_is_global = "regIsGlobal", latency = "latency", max_receives = "maxRecvs",
             device_type = "netDeviceType", device_version = "netDeviceVersion",
             $($field = $name),*
         });
@@ -73,33 +92,55 @@ fn rust_layout() -> BTreeMap<String, usize> {
     layout!(lines, VirtualDeviceV12, "ncclNetVDeviceProps_v12_t", {
         count = "ndevs", devices = "devs",
     });
-    properties!(lines, PropertiesV12, "ncclNetProperties_v12_t", {
+    layout!(lines, ProfilerDescriptor, "ncclProfilerNetIbDescr_v1_t", {
+        kind = "type", qp = "qp", qp.device = "qp.device", qp.wr_id = "qp.wr_id",
+        qp.opcode = "qp.opcode", qp.qp_number = "qp.qpNum", qp.length = "qp.length",
+    });
+    properties_since_v8!(lines, PropertiesV12, "ncclNetProperties_v12_t", {
         force_flush = "forceFlush", virtual_device = "vProps", max_p2p_bytes = "maxP2pBytes",
         max_collective_bytes = "maxCollBytes", max_multi_request_size = "maxMultiRequestSize",
         rail_id = "railId", plane_id = "planeId",
     });
-    properties!(lines, PropertiesV11, "ncclNetProperties_v11_t", {
+    properties_since_v8!(lines, PropertiesV11, "ncclNetProperties_v11_t", {
         force_flush = "forceFlush", virtual_device = "vProps", max_p2p_bytes = "maxP2pBytes",
         max_collective_bytes = "maxCollBytes", max_multi_request_size = "maxMultiRequestSize",
     });
-    properties!(lines, PropertiesV9, "ncclNetProperties_v9_t", {
+    properties_since_v8!(lines, PropertiesV9, "ncclNetProperties_v9_t", {
         force_flush = "forceFlush", virtual_device = "vProps", max_p2p_bytes = "maxP2pBytes",
         max_collective_bytes = "maxCollBytes",
     });
-    properties!(lines, PropertiesV8, "ncclNetProperties_v8_t", {});
-    table!(lines, NetV12, "ncclNet_v12_t", {
+    properties_since_v8!(lines, PropertiesV8, "ncclNetProperties_v8_t", {});
+    properties!(lines, PropertiesV7, "ncclNetProperties_v7_t", {
+        latency = "latency", max_receives = "maxRecvs", device_type = "netDeviceType",
+        device_version = "netDeviceVersion",
+    });
+    properties!(lines, PropertiesV5, "ncclNetProperties_v5_t", {
+        latency = "latency", max_receives = "maxRecvs",
+    });
+    properties!(lines, PropertiesV3, "ncclNetProperties_v3_t", {});
+    table_since_v7!(lines, NetV12, "ncclNet_v12_t", {
         make_vdevice = "makeVDevice", finalize = "finalize", set_net_attr = "setNetAttr",
     });
-    table!(lines, NetV11, "ncclNet_v11_t", {
+    table_since_v7!(lines, NetV11, "ncclNet_v11_t", {
         make_vdevice = "makeVDevice", finalize = "finalize", set_net_attr = "setNetAttr",
     });
-    table!(lines, NetV10, "ncclNet_v10_t", {
+    table_since_v7!(lines, NetV10, "ncclNet_v10_t", {
         make_vdevice = "makeVDevice"
     });
-    table!(lines, NetV9, "ncclNet_v9_t", {
+    table_since_v7!(lines, NetV9, "ncclNet_v9_t", {
         make_vdevice = "makeVDevice"
     });
-    table!(lines, NetV8, "ncclNet_v8_t", {});
+    table_since_v7!(lines, NetV8, "ncclNet_v8_t", {});
+    table_since_v7!(lines, NetV7, "ncclNet_v7_t", {});
+    table_since_v4!(lines, NetV6, "ncclNet_v6_t", {
+        reg_mr_dmabuf = "regMrDmaBuf"
+    });
+    table_since_v4!(lines, NetV5, "ncclNet_v5_t", {});
+    table_since_v4!(lines, NetV4, "ncclNet_v4_t", {});
+    table!(lines, NetV3, "ncclNet_v3_t", { get_properties = "getProperties", flush = "flush" });
+    table!(lines, NetV2, "ncclNet_v2_t", {
+        pci_path = "pciPath", ptr_support = "ptrSupport", flush = "flush",
+    });
     lines
 }
 
@@ -116,7 +157,7 @@ fn rust_and_c_agree_on_every_size_and_offset() {
         })
         .collect();
     let rust_layout = rust_layout();
-    assert!(c_layout.len() > 200, "all structs were printed");
+    assert!(c_layout.len() > 340, "all structs were printed");
     for (what, bytes) in &c_layout {
         assert_eq!(rust_layout.get(what), Some(bytes), "{what}");
     }

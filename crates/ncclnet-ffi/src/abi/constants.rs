@@ -5,8 +5,16 @@ use std::ffi::{c_int, c_ulong};
 /// Bytes of the handle that `listen` fills and `connect` reads (API version 5 and later).
 pub const HANDLE_MAX_SIZE: usize = 128;
 
-/// Requests that may be outstanding on one communicator (NCCL 2.19 and later).
+/// The same in API versions 2 to 4.
+pub const HANDLE_MAX_SIZE_V2: usize = 64;
+
+/// Requests that may be outstanding on one communicator: API version 7 and later. A grouped receive
+/// is one of them, so that a sender may have [`MAX_REQUESTS`] times as many as a group has buffers.
 pub const MAX_REQUESTS: usize = 32;
+/// The same in API versions 4 to 6.
+pub const MAX_REQUESTS_V4: usize = 8;
+/// The same in API versions 2 and 3.
+pub const MAX_REQUESTS_V2: usize = 16;
 
 /// Devices that NCCL's per-device arrays hold: physical and virtual ones together must not exceed it.
 pub const MAX_NET_DEVICES: usize = 128;
@@ -20,6 +28,10 @@ pub const PTR_DMABUF: c_int = 4;
 
 /// Value that `irecv` may find in `*request`: NCCL does not need to hear of this completion.
 pub const OPTIONAL_RECV_COMPLETION: usize = 0x1;
+
+/// The other flag that NCCL knows of (2.28 and later): several requests at once, which a plugin must
+/// have offered by `maxMultiRequestSize`.
+pub const MULTI_REQUEST: usize = 0x2;
 
 /// Undefined traffic class in a [`CommConfig`](super::CommConfig).
 pub const TRAFFIC_CLASS_UNDEFINED: c_int = -1;
@@ -58,3 +70,13 @@ pub const SUBSYS_ENV: c_ulong = 0x80;
 pub const SUBSYS_REG: c_ulong = 0x2000;
 /// All log subsystems, which is what warnings are sent to.
 pub const SUBSYS_ALL: c_ulong = c_ulong::MAX;
+
+/// `type` of the profiler's callback: an event begins.
+pub const PROFILER_START: c_int = 0;
+/// `type` of the profiler's callback: an event ends.
+pub const PROFILER_STOP: c_int = 1;
+/// `pluginId` of the profiler's callback: an InfiniBand network (1 in the high half), and version 1 of
+/// [`ProfilerDescriptor`](super::ProfilerDescriptor).
+pub const PROFILER_NET_IB_V1: i64 = 1 << 16 | 1;
+/// Kind of event in a [`ProfilerDescriptor`](super::ProfilerDescriptor): a work request of a queue pair.
+pub const PROFILE_QP: u8 = 1;

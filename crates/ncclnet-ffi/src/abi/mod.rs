@@ -1,4 +1,4 @@
-//! The C ABI of NCCL's network plugins, API versions 8 to 12, as Rust declarations.
+//! The C ABI of NCCL's network plugins, API versions 2 to 12, as Rust declarations.
 //!
 //! Only layout lives here: numbers, structs, function types and one table struct per version. There
 //! is no code, apart from the assertions that hold every size and offset to the C compiler's. Field

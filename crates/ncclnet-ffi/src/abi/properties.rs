@@ -1,4 +1,4 @@
-//! `ncclNetProperties_vN_t`: what a device is, in the four layouts of API versions 8 to 12.
+//! `ncclNetProperties_vN_t`: what a device is, in the seven layouts of API versions 3 to 12.
 
 use std::ffi::{c_char, c_float, c_int};
 use std::mem::offset_of;
@@ -115,6 +115,54 @@ pub struct PropertiesV8 {
     pub device_version: c_int,
 }
 
+/// `ncclNetProperties_v7_t`: nor `regIsGlobal`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "fields as in PropertiesV12")]
+pub struct PropertiesV7 {
+    pub name: *const c_char,
+    pub pci_path: *const c_char,
+    pub guid: u64,
+    pub pointer_support: c_int,
+    pub speed: c_int,
+    pub port: c_int,
+    pub latency: c_float,
+    pub max_comms: c_int,
+    pub max_receives: c_int,
+    pub device_type: c_int,
+    pub device_version: c_int,
+}
+
+/// `ncclNetProperties_v6_t` and `_v5_t`: nor the kind of device.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "fields as in PropertiesV12")]
+pub struct PropertiesV5 {
+    pub name: *const c_char,
+    pub pci_path: *const c_char,
+    pub guid: u64,
+    pub pointer_support: c_int,
+    pub speed: c_int,
+    pub port: c_int,
+    pub latency: c_float,
+    pub max_comms: c_int,
+    pub max_receives: c_int,
+}
+
+/// `ncclNetProperties_v4_t` and `_v3_t`: nor `latency` and `maxRecvs`. (Version 2 has functions instead.)
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[allow(missing_docs, reason = "fields as in PropertiesV12")]
+pub struct PropertiesV3 {
+    pub name: *const c_char,
+    pub pci_path: *const c_char,
+    pub guid: u64,
+    pub pointer_support: c_int,
+    pub speed: c_int,
+    pub port: c_int,
+    pub max_comms: c_int,
+}
+
 /// Asserts the offset of each named field of one struct.
 macro_rules! assert_offsets {
     ($type:ty, size $size:literal, $($field:ident @ $offset:literal),+ $(,)?) => {
@@ -151,4 +199,18 @@ assert_offsets!(
     name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, registration_is_global @ 28,
     speed @ 32, port @ 36, latency @ 40, max_comms @ 44, max_receives @ 48, device_type @ 52,
     device_version @ 56,
+);
+assert_offsets!(
+    PropertiesV7, size 56,
+    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, speed @ 28, port @ 32, latency @ 36,
+    max_comms @ 40, max_receives @ 44, device_type @ 48, device_version @ 52,
+);
+assert_offsets!(
+    PropertiesV5, size 48,
+    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, speed @ 28, port @ 32, latency @ 36,
+    max_comms @ 40, max_receives @ 44,
+);
+assert_offsets!(
+    PropertiesV3, size 40,
+    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, speed @ 28, port @ 32, max_comms @ 36,
 );

@@ -80,7 +80,43 @@ pub struct NetAttributes {
     pub protocols: u32,
 }
 
+/// `ncclProfilerNetIbDescr_v1_t`: what a profiler is told of a work request. (The C type has a union
+/// with this one member.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProfilerDescriptor {
+    /// [`PROFILE_QP`](super::PROFILE_QP).
+    pub kind: u8,
+    /// The event.
+    pub qp: ProfilerQpEvent,
+}
+
+/// The part of [`ProfilerDescriptor`] that describes a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProfilerQpEvent {
+    /// Number of the physical device.
+    pub device: c_int,
+    /// Identifier of the work request.
+    pub wr_id: u64,
+    /// `enum ibv_wr_opcode` of what is sent; 0 for a receive, which has no such code.
+    pub opcode: c_int,
+    /// Queue pair number.
+    pub qp_number: c_int,
+    /// Bytes.
+    pub length: usize,
+}
+
 const _: () = {
+    assert!(size_of::<ProfilerDescriptor>() == 40 && align_of::<ProfilerDescriptor>() == 8);
+    assert!(offset_of!(ProfilerDescriptor, kind) == 0);
+    assert!(offset_of!(ProfilerDescriptor, qp) == 8);
+    assert!(offset_of!(ProfilerQpEvent, device) == 0);
+    assert!(offset_of!(ProfilerQpEvent, wr_id) == 8);
+    assert!(offset_of!(ProfilerQpEvent, opcode) == 16);
+    assert!(offset_of!(ProfilerQpEvent, qp_number) == 20);
+    assert!(offset_of!(ProfilerQpEvent, length) == 24);
+
     assert!(size_of::<VirtualDeviceV9>() == 20 && align_of::<VirtualDeviceV9>() == 4);
     assert!(offset_of!(VirtualDeviceV9, devices) == 4);
     assert!(size_of::<VirtualDeviceV12>() == 36 && align_of::<VirtualDeviceV12>() == 4);

@@ -114,17 +114,6 @@ impl<T: Send, S: Send> Table<T, S> {
         }
     }
 
-    /// Whether there is such an object, in use or not.
-    pub(crate) fn check(&self, id: ObjectId) -> Result<(), HandleError> {
-        let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
-        let word = Word(slot.word.load(Ordering::Acquire));
-        if word.generation() == id.generation && word.state() != State::Free {
-            Ok(())
-        } else {
-            Err(HandleError::Stale)
-        }
-    }
-
     /// Takes an object out and ends it with `end`. Until `end` returns nobody else gets the slot.
     ///
     /// Works for a poisoned object too. An object that another thread is in a call with stays.

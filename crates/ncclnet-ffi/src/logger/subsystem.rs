@@ -11,10 +11,10 @@ use crate::abi::{SUBSYS_ENV, SUBSYS_INIT, SUBSYS_NET, SUBSYS_REG};
 /// The flags for the event target `target`, a module path.
 pub(super) fn of(target: &str) -> c_ulong {
     let special = target.split("::").find_map(|module| match module {
-        "config" | "env" => Some(SUBSYS_ENV),
+        "config" | "settings" => Some(SUBSYS_ENV),
         "memory" | "region" | "registrar" | "mr" | "mrcache" => Some(SUBSYS_REG),
-        "library" | "device" | "devices" | "transport" | "lifecycle" | "gid" | "listen"
-        | "listener" | "connect" | "connection" | "connecting" | "accept" | "handshake" => {
+        "library" | "device" | "devices" | "transport" | "lifecycle" | "gid" | "listening"
+        | "listener" | "connect" | "connection" | "connecting" | "pending" | "handshake" => {
             Some(SUBSYS_INIT)
         }
         _ => None,
@@ -29,6 +29,7 @@ mod tests {
     #[test]
     fn modules_have_their_subsystem() {
         assert_eq!(of("ibnet::config"), SUBSYS_NET | SUBSYS_ENV);
+        assert_eq!(of("ncclnet_ffi::plugin::settings"), SUBSYS_NET | SUBSYS_ENV);
         assert_eq!(of("ibnet::device"), SUBSYS_NET | SUBSYS_INIT);
         assert_eq!(of("ibnet::handshake::listener"), SUBSYS_NET | SUBSYS_INIT);
         assert_eq!(of("ncclnet_ffi::plugin::memory"), SUBSYS_NET | SUBSYS_REG);

@@ -1,14 +1,33 @@
 //! Listening, connecting, accepting and closing.
 
 use std::ffi::{c_int, c_void};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ibnet::Handle;
 
+use super::listening::{Listening, PAUSE};
 use super::objects::{LISTENERS, Memory, RECEIVERS, REGIONS, SENDERS};
 use super::pending::{self, Key};
 use super::{device, lifecycle};
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId};
+
+/// How long [`accept_waiting`] waits. The peers of a rank connect while they set up the same
+/// communicator: they are seconds apart, or never come.
+const LONGEST_ACCEPT: Duration = Duration::from_secs(600);
+
+/// How often it says that it waits.
+const SAY_SO: Duration = Duration::from_secs(30);
+
+/// When a listener accepts: see [`listening`](super::listening).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Accepting {
+    /// In [`accept`].
+    WhenAsked,
+    /// At any time, for [`connect_waiting`] and [`accept_waiting`].
+    ByItself,
+}
 
 /// `listen` on a device: the communicator, and the handle for the peer.
 ///
@@ -16,12 +35,17 @@ use crate::handles::{Kind, ObjectId};
 pub(crate) fn listen(
     context: *mut c_void,
     device: c_int,
+    accepting: Accepting,
 ) -> Result<(ObjectId, [u8; Handle::SIZE]), Fault> {
     let (_, context) = lifecycle::context(context)?;
     let device = device::check_index(device, device::visible(&context.transport).len())?;
     let listener = context.transport.listen(device)?;
     let handle = listener.handle().to_bytes();
-    Ok((LISTENERS.insert(listener, ())?, handle))
+    let listening = match accepting {
+        Accepting::WhenAsked => Listening::when_asked(listener),
+        Accepting::ByItself => Listening::by_itself(listener)?,
+    };
+    Ok((LISTENERS.insert(listening, ())?, handle))
 }
 
 /// `connect` from a device to the listener of a handle. None: not yet.
@@ -59,13 +83,53 @@ pub(crate) fn accept(listener: *mut c_void) -> Result<Option<ObjectId>, Fault> {
     Ok(Some(RECEIVERS.insert(connection, memory)?))
 }
 
+/// `connect` of API versions 2 to 4: waits until the connection stands. The time-outs of the handshake
+/// bound it.
+pub(crate) fn connect_waiting(
+    context: *mut c_void,
+    device: c_int,
+    traffic_class: Option<u8>,
+    handle: [u8; Handle::SIZE],
+) -> Result<Option<ObjectId>, Fault> {
+    loop {
+        match connect(context, device, traffic_class, handle)? {
+            Some(sender) => return Ok(Some(sender)),
+            None => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// `accept` of API versions 2 to 4: waits until there is a connection. Another thread may close the
+/// listener meanwhile.
+pub(crate) fn accept_waiting(listener: *mut c_void) -> Result<Option<ObjectId>, Fault> {
+    let begun = Instant::now();
+    let mut said = begun;
+    loop {
+        if let Some(receiver) = accept(listener)? {
+            return Ok(Some(receiver));
+        }
+        let waited = begun.elapsed();
+        if waited > LONGEST_ACCEPT {
+            return Err(Fault::remote(format!(
+                "nobody has connected for {} s; is the peer alive?",
+                LONGEST_ACCEPT.as_secs()
+            )));
+        }
+        if said.elapsed() > SAY_SO {
+            said = Instant::now();
+            tracing::info!("accept: nobody has connected for {} s", waited.as_secs());
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
 /// `closeListen`. Null is nothing to do.
 pub(crate) fn close_listener(listener: *mut c_void) -> Result<(), Fault> {
     if listener.is_null() {
         return Ok(());
     }
     let id = ObjectId::from_pointer(listener, Kind::Listener)?;
-    Ok(LISTENERS.close(id, |listener, ()| drop(listener))?)
+    Ok(LISTENERS.close(id, |listening, ()| drop(listening))?)
 }
 
 /// `closeSend`. Null is nothing to do.

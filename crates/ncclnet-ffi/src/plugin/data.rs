@@ -4,12 +4,15 @@
 
 use std::array;
 use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use ibnet::{MAX_GROUP, Received, RecvBuffer, Region, RequestId};
 
+use super::abilities::{self, Flushed};
 use super::objects::{RECEIVERS, REGIONS, SENDERS};
 use crate::fault::Fault;
 use crate::handles::{Inside, Kind, ObjectId, RequestToken};
+use crate::profiler::Parent;
 
 /// Largest size of one buffer in bytes: `test` tells sizes as `int`.
 const MAX_SIZE: usize = c_int::MAX as usize;
@@ -22,6 +25,19 @@ pub(crate) struct Buffer {
     pub(crate) size: usize,
     pub(crate) tag: c_int,
     pub(crate) region: *mut c_void,
+    /// What the profiler's events belong to.
+    pub(crate) parent: Option<Parent>,
+}
+
+impl Buffer {
+    /// What lies behind the group in an array.
+    pub(crate) const NOTHING: Self = Self {
+        data: ptr::null_mut(),
+        size: 0,
+        tag: 0,
+        region: ptr::null_mut(),
+        parent: None,
+    };
 }
 
 /// What `test` found.
@@ -48,6 +64,7 @@ pub(crate) unsafe fn isend(
     size: usize,
     tag: c_int,
     region: *mut c_void,
+    parent: Option<Parent>,
 ) -> Result<Option<RequestToken>, Fault> {
     let id = ObjectId::from_pointer(communicator, Kind::Sender)?;
     let mut sender = SENDERS.enter(id)?;
@@ -55,7 +72,16 @@ pub(crate) unsafe fn isend(
     let (connection, inside) = sender.parts();
     let region = region_for(size, region, inside)?;
     // SAFETY: handed on to the caller.
-    let request = unsafe { connection.isend(data.cast_const().cast(), size, tag, region) }?;
+    let request = unsafe {
+        abilities::isend(
+            connection,
+            data.cast_const().cast(),
+            size,
+            tag,
+            region,
+            parent,
+        )
+    }?;
     Ok(request.map(|request| RequestToken::new(Kind::SendRequest, id, request.into_raw())))
 }
 
@@ -87,15 +113,41 @@ pub(crate) unsafe fn irecv(
         }
     });
     // SAFETY: handed on to the caller.
-    let request = unsafe { connection.irecv(&buffers[..group.len()]) }?;
+    let request = unsafe {
+        let parents = group.iter().map(|buffer| buffer.parent);
+        abilities::irecv(connection, &buffers[..group.len()], parents)
+    }?;
     Ok(request.map(|request| RequestToken::new(Kind::ReceiveRequest, id, request.into_raw())))
 }
 
-/// `iflush`. What was received into host memory is visible when `test` says so: nothing to do.
-pub(crate) fn iflush(communicator: *mut c_void, count: c_int) -> Result<(), Fault> {
+/// `iflush`. None: what was received can be seen already. NCCL asks after `test` said "done", and then
+/// `test`s the request of the flush, which has no sizes.
+pub(crate) fn iflush(
+    communicator: *mut c_void,
+    group: &[Buffer],
+) -> Result<Option<RequestToken>, Fault> {
     let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
-    RECEIVERS.check(id)?;
-    group_len(count)?;
+    let mut receiver = RECEIVERS.enter(id)?;
+    let (connection, inside) = receiver.parts();
+    let mut buffers: [Flushed<'_>; MAX_GROUP] = [(ptr::null_mut(), 0, None); MAX_GROUP];
+    for (buffer, flushed) in group.iter().zip(&mut buffers) {
+        check_size(buffer.data, buffer.size)?;
+        let region = region_for(buffer.size, buffer.region, inside)?;
+        *flushed = (buffer.data.cast(), buffer.size, region);
+    }
+    let request = abilities::iflush(connection, &buffers[..group.len()])?;
+    Ok(request.map(|request| RequestToken::new(Kind::ReceiveRequest, id, request.into_raw())))
+}
+
+/// `flush` of API versions 2 and 3, which wait for it.
+pub(crate) fn flush(communicator: *mut c_void, buffer: Buffer) -> Result<(), Fault> {
+    let Some(request) = iflush(communicator, &[buffer])? else {
+        return Ok(());
+    };
+    // A read from the device's own memory: microseconds, or an error after the time-out of a queue pair.
+    while matches!(test(request.to_pointer())?, Outcome::Pending) {
+        std::thread::yield_now();
+    }
     Ok(())
 }
 
@@ -161,8 +213,6 @@ fn check_size(data: *mut c_void, size: usize) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use std::ptr;
-
     use super::*;
 
     #[test]

@@ -5,11 +5,11 @@ use std::ptr;
 
 use ibnet::{DeviceInfo, MAX_GROUP, Transport};
 
-use super::lifecycle;
 use super::names::{permanent, unique_name, unique_port};
+use super::{abilities, lifecycle};
 use crate::abi::{
     MAX_COLLNET_SIZE, MAX_NET_DEVICES, MAX_NET_SIZE_BYTES, NET_DEVICE_HOST,
-    NET_DEVICE_INVALID_VERSION, NET_ID_UNDEFINED, PTR_HOST,
+    NET_DEVICE_INVALID_VERSION,
 };
 use crate::fault::Fault;
 
@@ -20,8 +20,6 @@ const UNKNOWN_SPEED_MBPS: u32 = 10_000;
 /// The properties of a device, in the newest version's terms.
 #[derive(Clone, Debug)]
 pub(crate) struct Properties {
-    /// Index of the device itself: a physical device is made of itself alone.
-    pub(crate) index: c_int,
     /// Unique among all devices.
     pub(crate) name: &'static CStr,
     /// The PCI device's folder in sysfs.
@@ -47,6 +45,8 @@ pub(crate) struct Properties {
     pub(crate) max_multi_request_size: c_int,
     pub(crate) rail_id: i16,
     pub(crate) plane_id: i16,
+    /// The physical devices that it is made of: a physical one of itself.
+    members: Vec<c_int>,
 }
 
 impl Properties {
@@ -55,11 +55,31 @@ impl Properties {
         self.pci_path.map_or(ptr::null(), CStr::as_ptr)
     }
 
-    /// The members for an API version whose virtual devices have `N`: the first counts.
-    pub(crate) fn members<const N: usize>(&self) -> [c_int; N] {
+    /// The PCI path as a string that the caller frees with `free`: null if there is none.
+    pub(crate) fn pci_path_to_free(&self) -> Result<*mut c_char, Fault> {
+        let Some(path) = self.pci_path else {
+            return Ok(ptr::null_mut());
+        };
+        // SAFETY: a C string.
+        let copy = unsafe { libc::strdup(path.as_ptr()) };
+        if copy.is_null() {
+            return Err(Fault::internal("no memory for a path"));
+        }
+        Ok(copy)
+    }
+
+    /// How many physical devices it is made of, and which, for an API version that has room for `N`.
+    pub(crate) fn members<const N: usize>(&self) -> Result<(c_int, [c_int; N]), Fault> {
         let mut members = [0; N];
-        members[0] = self.index;
-        members
+        let count = self.members.len();
+        let Some(room) = members.get_mut(..count) else {
+            return Err(Fault::usage(format!(
+                "{} is made of {count} devices; this version of the interface has room for {N}",
+                self.name.to_string_lossy()
+            )));
+        };
+        room.copy_from_slice(&self.members);
+        Ok((to_int(count), members))
     }
 }
 
@@ -90,16 +110,15 @@ pub(crate) fn properties(index: c_int) -> Result<Properties, Fault> {
     } else {
         info.speed_mbps
     };
+    let (rail_id, plane_id) = abilities::rail_and_plane(info);
+    let members = abilities::members(info, position);
     Ok(Properties {
-        index,
         name: permanent(&unique_name(&named, position))?,
         pci_path,
         guid: info.guid,
-        // GPU memory is not offered: NCCL then stages it through host memory.
-        pointer_support: PTR_HOST,
-        // Only registrations of the very same pages are shared.
-        registration_is_global: false,
-        force_flush: false,
+        pointer_support: abilities::pointer_support(info),
+        registration_is_global: abilities::registration_is_global(),
+        force_flush: abilities::force_flush(info),
         speed: to_int(speed as usize),
         port: unique_port(&linked, position),
         latency: 0.0,
@@ -110,42 +129,46 @@ pub(crate) fn properties(index: c_int) -> Result<Properties, Fault> {
         max_p2p_bytes: info.max_message.min(MAX_NET_SIZE_BYTES),
         max_collective_bytes: info.max_message.min(MAX_COLLNET_SIZE),
         max_multi_request_size: 1,
-        rail_id: NET_ID_UNDEFINED,
-        plane_id: NET_ID_UNDEFINED,
+        rail_id,
+        plane_id,
+        members: members.into_iter().map(to_int).collect(),
     })
 }
 
-/// `makeVDevice`: the index of the device made of `members`, of which `limit` are possible in this
-/// API version. Nothing is changed unless it succeeds.
+/// `makeVDevice`: the index of the device made of `members`. Nothing is changed unless it succeeds.
 ///
-/// A device made of one device is that device. More than one is not offered yet, which NCCL takes as
-/// a sign to use the devices one by one.
-pub(crate) fn make_virtual(members: &[c_int], limit: usize) -> Result<c_int, Fault> {
+/// A device made of one device is that device.
+pub(crate) fn make_virtual(members: &[c_int]) -> Result<c_int, Fault> {
     let transport = lifecycle::current()?;
-    merge(members, limit, visible(&transport).len())
+    let devices = visible(&transport);
+    let members = distinct(members, devices.len())?;
+    if let [single] = members[..] {
+        return Ok(to_int(single));
+    }
+    // NCCL has arrays of so many, and does not check.
+    if devices.len() == MAX_NET_DEVICES {
+        return Err(Fault::usage(format!(
+            "there are {MAX_NET_DEVICES} devices, and NCCL has room for no more"
+        )));
+    }
+    let made = abilities::merge(&transport, &members)?;
+    tracing::info!("device [{made}] is made of {members:?}");
+    Ok(to_int(made))
 }
 
-/// Checks the members of a virtual device before anything else is done with them.
-fn merge(members: &[c_int], limit: usize, devices: usize) -> Result<c_int, Fault> {
-    let mut distinct: Vec<c_int> = Vec::with_capacity(members.len());
+/// The members of a virtual device, checked before anything else is done with them (pitfall 16).
+fn distinct(members: &[c_int], devices: usize) -> Result<Vec<usize>, Fault> {
+    let mut distinct = Vec::with_capacity(members.len());
     for member in members {
-        check_index(*member, devices).map_err(|fault| Fault::usage(fault.text))?;
-        if !distinct.contains(member) {
-            distinct.push(*member);
+        let member = check_index(*member, devices).map_err(|fault| Fault::usage(fault.text))?;
+        if !distinct.contains(&member) {
+            distinct.push(member);
         }
     }
-    match distinct[..] {
-        [] => Err(Fault::usage("a virtual device needs at least one device")),
-        [single] => Ok(single),
-        _ if distinct.len() > limit => Err(Fault::usage(format!(
-            "a virtual device of {} devices; at most {limit} are possible",
-            distinct.len()
-        ))),
-        _ => Err(Fault::usage(format!(
-            "a virtual device of {} devices is not offered by this release: each is used by itself",
-            distinct.len()
-        ))),
+    if distinct.is_empty() {
+        return Err(Fault::usage("a virtual device needs at least one device"));
     }
+    Ok(distinct)
 }
 
 /// The devices that NCCL may see: it has room for so many, and does not check.
@@ -213,22 +236,15 @@ mod tests {
     }
 
     #[test]
-    fn a_device_of_one_is_that_one() {
-        assert_eq!(merge(&[1], 4, 2), Ok(1));
-        assert_eq!(merge(&[1, 1, 1], 4, 2), Ok(1), "named twice is named once");
-    }
-
-    #[test]
-    fn what_cannot_be_merged_is_a_usage_error() {
+    fn members_are_checked_and_named_once() {
+        assert_eq!(distinct(&[1], 2), Ok(vec![1]));
+        assert_eq!(distinct(&[1, 0, 1, 1], 2), Ok(vec![1, 0]));
         for (members, says) in [
             (&[][..], "at least one"),
             (&[0, 2], "no device 2"),
             (&[-1], "no device -1"),
-            (&[0, 1], "not offered"),
-            (&[0, 1, 2, 3, 4], "at most 4"),
         ] {
-            let devices = if members.len() > 4 { 8 } else { 2 };
-            let fault = merge(members, 4, devices).err();
+            let fault = distinct(members, 2).err();
             assert!(
                 fault
                     .as_ref()
@@ -237,6 +253,40 @@ mod tests {
                 "{members:?}: {fault:?}"
             );
         }
+    }
+
+    #[test]
+    fn members_fit_the_version_or_are_refused() {
+        let device = Properties {
+            name: c"fused",
+            pci_path: None,
+            guid: 0,
+            pointer_support: 0,
+            registration_is_global: false,
+            force_flush: false,
+            speed: 0,
+            port: 1,
+            latency: 0.0,
+            max_comms: 1,
+            max_receives: 8,
+            device_type: NET_DEVICE_HOST,
+            device_version: NET_DEVICE_INVALID_VERSION,
+            max_p2p_bytes: 1,
+            max_collective_bytes: 1,
+            max_multi_request_size: 1,
+            rail_id: -1,
+            plane_id: -1,
+            members: vec![3, 1, 4, 2, 5],
+        };
+        assert_eq!(device.members::<8>(), Ok((5, [3, 1, 4, 2, 5, 0, 0, 0])));
+        let fault = device.members::<4>().err();
+        assert!(
+            fault
+                .as_ref()
+                .is_some_and(|fault| fault.text.contains("room for 4")),
+            "{fault:?}"
+        );
+        assert_eq!(device.pci_path_to_free(), Ok(ptr::null_mut()));
     }
 
     #[test]

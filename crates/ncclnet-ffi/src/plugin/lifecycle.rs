@@ -3,8 +3,9 @@
 //! - API versions 11 and 12 call `init` once per communicator and `finalize` for each. The first
 //!   opens the transport; each gets a [`Context`]; the last `finalize` lets the transport go, which
 //!   joins its thread and closes the devices. A later `init` opens it again.
-//! - API versions 8 to 10 call `init` any number of times and nothing at the end: the first opens the
-//!   transport for the rest of the process. (The library cannot be unloaded, see `build.rs`.)
+//! - API versions 2 to 10 call `init` any number of times and nothing at the end: the first opens the
+//!   transport for the rest of the process. (The library cannot be unloaded, see `build.rs`.) A later one
+//!   may come from an NCCL that has unloaded the plugin, as it thinks, and counts the devices anew.
 //! - An `init` that failed has changed nothing: the next one tries again.
 //!
 //! Communicators that are still open at the last `finalize` stay usable, and keep what they need of
@@ -14,15 +15,15 @@
 
 use std::sync::{Mutex, PoisonError, RwLock};
 
-use ibnet::{Config, Transport};
+use ibnet::Transport;
 use verbs::Library;
 
 use super::objects::{self, CONTEXTS};
-use super::{device, pending};
+use super::{abilities, device, pending, settings};
 use crate::abi::{DebugLogger, TRAFFIC_CLASS_UNDEFINED};
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId};
-use crate::logger;
+use crate::{logger, profiler};
 
 /// What `init` of API version 11 and later gives to each communicator.
 #[derive(Clone)]
@@ -69,10 +70,13 @@ pub(crate) fn use_logger(logger: Option<DebugLogger>) {
     logger::install(logger);
 }
 
-/// `init` of API versions 8 to 10.
+/// `init` of API versions 2 to 10.
 pub(crate) fn init_process(version: u32) -> Result<(), Fault> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
-    open(version)?;
+    let transport = open(version)?;
+    if users.for_ever {
+        abilities::forget_virtual_devices(&transport);
+    }
     users.for_ever = true;
     Ok(())
 }
@@ -127,7 +131,7 @@ fn open(version: u32) -> Result<Transport, Fault> {
         "ibnet {}, network plugin API version {version}",
         env!("CARGO_PKG_VERSION")
     );
-    let config = Config::from_env().map_err(ibnet::Error::from)?;
+    let config = settings::from_environment()?;
     let provided = LIBRARY
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -161,7 +165,8 @@ fn close_if_unused(users: &Users) {
     // Unless one of those is left, this joins the events thread and closes the devices.
     drop(transport);
     tracing::debug!("finalized");
-    // NCCL may be unloaded from here on, and its logger with it.
+    // NCCL may be unloaded from here on, and its functions with it.
+    profiler::install(None);
     logger::install(None);
 }
 

@@ -2,6 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 
+use ibnet::{Region, Registrar};
+
+use super::abilities;
 use super::objects::{Memory, RECEIVERS, REGIONS, SENDERS};
 use crate::abi::{PTR_CUDA, PTR_HOST};
 use crate::fault::Fault;
@@ -17,13 +20,48 @@ pub(crate) unsafe fn register(
     size: usize,
     kind: c_int,
 ) -> Result<ObjectId, Fault> {
+    check_kind(kind)?;
+    check_range(data, size)?;
+    add(communicator, |registrar| {
+        // SAFETY: handed on to the caller; null and empty ranges were refused.
+        unsafe { abilities::register(registrar, data.cast(), size, kind) }
+    })
+}
+
+/// `regMrDmaBuf`: the memory handle for `size` bytes, at `offset` in the DMA-BUF `fd`, which whoever
+/// owns it sees at `data`.
+///
+/// # Safety
+/// The memory must stay what it is until the handle is deregistered or its communicator is closed. (The
+/// descriptor need not stay open.)
+pub(crate) unsafe fn register_dmabuf(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    size: usize,
+    kind: c_int,
+    offset: u64,
+    fd: c_int,
+) -> Result<ObjectId, Fault> {
+    check_kind(kind)?;
+    check_range(data, size)?;
+    if fd < 0 {
+        return Err(Fault::argument(format!("there is no descriptor {fd}")));
+    }
+    add(communicator, |registrar| {
+        // SAFETY: handed on to the caller.
+        unsafe { abilities::register_dmabuf(registrar, data.cast(), size, offset, fd) }
+    })
+}
+
+/// Adds the registration that `register` makes to a communicator.
+fn add(
+    communicator: *mut c_void,
+    register: impl FnOnce(&Registrar) -> Result<Region, Fault>,
+) -> Result<ObjectId, Fault> {
     let owner = communicator_id(communicator)?;
     // Not under the lock: registering may take long.
     let registrar = with_memory(owner, |memory| memory.registrar.clone())?;
-    check_kind(kind)?;
-    check_range(data, size)?;
-    // SAFETY: handed on to the caller; null and empty ranges were refused.
-    let region = unsafe { registrar.register(data.cast(), size) }?;
+    let region = register(&registrar)?;
     let id = REGIONS.insert(region, owner)?;
     if with_memory(owner, |memory| memory.regions.insert(id)).is_err() {
         // Closed meanwhile, so nobody else knows of the registration.
@@ -31,15 +69,6 @@ pub(crate) unsafe fn register(
         return Err(HandleError::Stale.into());
     }
     Ok(id)
-}
-
-/// `regMrDmaBuf`. Not offered, and `NCCL_PTR_DMABUF` is not advertised, so NCCL does not call it.
-pub(crate) fn register_dmabuf(communicator: *mut c_void) -> Result<ObjectId, Fault> {
-    let owner = communicator_id(communicator)?;
-    with_memory(owner, |_| ())?;
-    Err(Fault::usage(
-        "DMA-BUF memory is not offered by this release; its devices advertise host memory",
-    ))
 }
 
 /// `deregMr`. A null handle is nothing to do.
@@ -86,10 +115,7 @@ fn with_memory<R>(
 
 fn check_kind(kind: c_int) -> Result<(), Fault> {
     match kind {
-        PTR_HOST => Ok(()),
-        PTR_CUDA => Err(Fault::usage(
-            "GPU memory is not offered by this release; its devices advertise host memory",
-        )),
+        PTR_HOST | PTR_CUDA => Ok(()),
         _ => Err(Fault::argument(format!("there is no memory type {kind}"))),
     }
 }
@@ -111,12 +137,13 @@ mod tests {
     use crate::abi::NcclResult;
 
     #[test]
-    fn only_host_memory_is_offered() {
+    fn there_are_two_kinds_of_memory() {
         assert_eq!(check_kind(PTR_HOST), Ok(()));
-        let code = |kind| check_kind(kind).err().map(|fault| fault.code);
-        assert_eq!(code(PTR_CUDA), Some(NcclResult::INVALID_USAGE));
-        assert_eq!(code(0), Some(NcclResult::INVALID_ARGUMENT));
-        assert_eq!(code(3), Some(NcclResult::INVALID_ARGUMENT));
+        assert_eq!(check_kind(PTR_CUDA), Ok(()));
+        for kind in [-1, 0, 3, 4] {
+            let code = check_kind(kind).err().map(|fault| fault.code);
+            assert_eq!(code, Some(NcclResult::INVALID_ARGUMENT), "{kind}");
+        }
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use ibnet::{Listener, RecvConnection, Region, Registrar, SendConnection};
+use ibnet::{RecvConnection, Region, Registrar, SendConnection};
 
 use crate::handles::{Kind, MAX_COMMUNICATORS, ObjectId, Regions, Table};
 use crate::plugin::lifecycle::Context;
+use crate::plugin::listening::Listening;
 
 /// Contexts that may exist at a time: one per NCCL communicator of this process.
 const MAX_CONTEXTS: u32 = 1 << 16;
@@ -14,7 +15,7 @@ const MAX_CONTEXTS: u32 = 1 << 16;
 pub(super) static CONTEXTS: Table<(), Context> = Table::new(Kind::Context, MAX_CONTEXTS);
 
 /// `listenComm`.
-pub(super) static LISTENERS: Table<Listener, ()> = Table::new(Kind::Listener, MAX_COMMUNICATORS);
+pub(super) static LISTENERS: Table<Listening, ()> = Table::new(Kind::Listener, MAX_COMMUNICATORS);
 
 /// `sendComm`.
 pub(super) static SENDERS: Table<SendConnection, Memory> =

@@ -3,43 +3,36 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use crate::abi::{CommConfig, DebugLogger, DeviceHandle, NcclResult, NetV10, ProfilerCallback};
-use crate::entry;
-use crate::v8;
-use crate::v9;
+use super::v9;
+use crate::abi::{CommConfig, DeviceHandle, NcclResult, NetV10};
+use crate::entry::{self, connect, data, device, init, memory};
+use crate::plugin;
 
 /// The table that NCCL finds by this name.
 #[allow(non_upper_case_globals, reason = "the name that NCCL asks for")]
 #[unsafe(no_mangle)]
 pub static ncclNetPlugin_v10: NetV10 = NetV10 {
     name: entry::NAME,
-    init: Some(init),
-    devices: Some(entry::devices),
+    init: Some(init::init_v10),
+    devices: Some(device::devices),
     get_properties: Some(v9::get_properties),
-    listen: Some(v8::listen),
+    listen: Some(connect::listen_v5),
     connect: Some(connect),
-    accept: Some(entry::accept),
-    reg_mr: Some(entry::reg_mr),
-    reg_mr_dmabuf: Some(entry::reg_mr_dmabuf),
-    dereg_mr: Some(entry::dereg_mr),
-    isend: Some(entry::isend_v10),
-    irecv: Some(entry::irecv_v10),
-    iflush: Some(entry::iflush),
-    test: Some(entry::test),
-    close_send: Some(entry::close_send),
-    close_recv: Some(entry::close_recv),
-    close_listen: Some(entry::close_listen),
+    accept: Some(connect::accept_v7),
+    reg_mr: Some(memory::reg_mr_v8),
+    reg_mr_dmabuf: Some(memory::reg_mr_dmabuf),
+    dereg_mr: Some(memory::dereg_mr),
+    isend: Some(data::isend_v10),
+    irecv: Some(data::irecv_v10),
+    iflush: Some(data::iflush_v5),
+    test: Some(data::test),
+    close_send: Some(connect::close_send),
+    close_recv: Some(connect::close_recv),
+    close_listen: Some(connect::close_listen),
     get_device_mr: None,
     irecv_consumed: None,
     make_vdevice: Some(v9::make_vdevice),
 };
-
-unsafe extern "C" fn init(
-    logger: Option<DebugLogger>,
-    _profiler: Option<ProfilerCallback>,
-) -> NcclResult {
-    v8::init_version(10, logger)
-}
 
 unsafe extern "C" fn connect(
     device: c_int,
@@ -50,13 +43,14 @@ unsafe extern "C" fn connect(
 ) -> NcclResult {
     // SAFETY: the contract of `connect`.
     unsafe {
-        entry::connect(
+        connect::connect(
             ptr::null_mut(),
             device,
             config,
             handle,
             communicator,
             device_handle,
+            plugin::connect::connect,
         )
     }
 }

@@ -1,0 +1,295 @@
+//! `isend`, `irecv`, `iflush`, `test`.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::Once;
+
+use ibnet::MAX_GROUP;
+
+use super::{Out, array, bytes};
+use crate::abi::{MULTI_REQUEST, NcclResult, OPTIONAL_RECV_COMPLETION};
+use crate::fault::Fault;
+use crate::guard::{guard, required};
+use crate::plugin::data::{self, Buffer, Outcome, group_len};
+use crate::profiler::Parent;
+
+/// `isend` of API versions 5 to 8.
+pub(crate) unsafe extern "C" fn isend_v5(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    size: c_int,
+    tag: c_int,
+    region: *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    let size = bytes(size);
+    // SAFETY: the contract of `isend`.
+    unsafe { isend(communicator, data, size, tag, region, None, request) }
+}
+
+/// `isend` of API version 9.
+pub(crate) unsafe extern "C" fn isend_v9(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    size: usize,
+    tag: c_int,
+    region: *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    // SAFETY: the contract of `isend`.
+    unsafe { isend(communicator, data, Ok(size), tag, region, None, request) }
+}
+
+/// `isend` of API versions 10 to 12.
+pub(crate) unsafe extern "C" fn isend_v10(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    size: usize,
+    tag: c_int,
+    region: *mut c_void,
+    parent: *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    let parent = Parent::from_c(parent);
+    // SAFETY: the contract of `isend`.
+    unsafe { isend(communicator, data, Ok(size), tag, region, parent, request) }
+}
+
+/// # Safety
+/// The contract of `isend`.
+pub(crate) unsafe fn isend(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    size: Result<usize, Fault>,
+    tag: c_int,
+    region: *mut c_void,
+    parent: Option<Parent>,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    guard("isend", || {
+        let out = Out::new(request, "request")?;
+        // SAFETY: NCCL keeps the memory until the request is done or the communicator closed.
+        let sent = unsafe { data::isend(communicator, data, size?, tag, region, parent) }?;
+        out.set_request(sent);
+        Ok(())
+    })
+}
+
+/// `irecv` of API versions 5 to 8.
+pub(crate) unsafe extern "C" fn irecv_v5(
+    communicator: *mut c_void,
+    count: c_int,
+    data: *mut *mut c_void,
+    sizes: *mut c_int,
+    tags: *mut c_int,
+    regions: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    let group = Group {
+        count,
+        data,
+        sizes,
+        tags,
+        regions,
+        parents: ptr::null(),
+    };
+    // SAFETY: the contract of `irecv`.
+    unsafe { irecv(communicator, group, bytes, request) }
+}
+
+/// `irecv` of API version 9.
+pub(crate) unsafe extern "C" fn irecv_v9(
+    communicator: *mut c_void,
+    count: c_int,
+    data: *mut *mut c_void,
+    sizes: *mut usize,
+    tags: *mut c_int,
+    regions: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    let parents = ptr::null_mut();
+    // SAFETY: the contract of `irecv`, whose parents may be null.
+    unsafe {
+        irecv_v10(
+            communicator,
+            count,
+            data,
+            sizes,
+            tags,
+            regions,
+            parents,
+            request,
+        )
+    }
+}
+
+/// `irecv` of API versions 10 to 12.
+pub(crate) unsafe extern "C" fn irecv_v10(
+    communicator: *mut c_void,
+    count: c_int,
+    data: *mut *mut c_void,
+    sizes: *mut usize,
+    tags: *mut c_int,
+    regions: *mut *mut c_void,
+    parents: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    let group = Group {
+        count,
+        data,
+        sizes,
+        tags,
+        regions,
+        parents,
+    };
+    // SAFETY: the contract of `irecv`; every `usize` is a size.
+    unsafe { irecv(communicator, group, Ok, request) }
+}
+
+/// The arrays of a grouped receive, as C gives them: each null or of `count` elements. The profiler's
+/// parents are the only ones that may be null.
+pub(crate) struct Group<S> {
+    pub(crate) count: c_int,
+    pub(crate) data: *const *mut c_void,
+    pub(crate) sizes: *const S,
+    pub(crate) tags: *const c_int,
+    pub(crate) regions: *const *mut c_void,
+    pub(crate) parents: *const *mut c_void,
+}
+
+/// `irecv` with the sizes of a version, each turned into bytes by `bytes`.
+///
+/// # Safety
+/// Each array of `group` is null or has as many elements as it says; `request` is null or can be read
+/// and written.
+pub(crate) unsafe fn irecv<S: Copy>(
+    communicator: *mut c_void,
+    group: Group<S>,
+    bytes: impl Fn(S) -> Result<usize, Fault>,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    guard("irecv", || {
+        // SAFETY: not null, and the caller's to read.
+        note_flags(unsafe { required(request, "request")?.read() });
+        let out = Out::new(request, "request")?;
+        let count = group_len(group.count)?;
+        // SAFETY: arrays of `count` elements, as this function requires.
+        let (data, sizes) = unsafe {
+            (
+                array(group.data, count, "data")?,
+                array(group.sizes, count, "sizes")?,
+            )
+        };
+        // SAFETY: as above.
+        let (tags, regions) = unsafe {
+            (
+                array(group.tags, count, "tags")?,
+                array(group.regions, count, "mhandles")?,
+            )
+        };
+        let parents = if group.parents.is_null() {
+            &[]
+        } else {
+            // SAFETY: as above.
+            unsafe { array(group.parents, count, "phandles")? }
+        };
+        let mut buffers = [Buffer::NOTHING; MAX_GROUP];
+        for (index, buffer) in buffers[..count].iter_mut().enumerate() {
+            *buffer = Buffer {
+                data: data[index],
+                size: bytes(sizes[index])?,
+                tag: tags[index],
+                region: regions[index],
+                parent: parents
+                    .get(index)
+                    .and_then(|parent| Parent::from_c(*parent)),
+            };
+        }
+        // SAFETY: NCCL keeps the memory until the request is done or the communicator closed.
+        let received = unsafe { data::irecv(communicator, &buffers[..count]) }?;
+        out.set_request(received);
+        Ok(())
+    })
+}
+
+/// What NCCL left in `*request` before `irecv`: null, a request of long ago, or flags.
+///
+/// A completion that is optional is a wish that costs more to honour than it saves here: the receiver
+/// posts nothing for a receive anyway. Several requests at once are not offered. Flags that are not
+/// known are ignored as well, and said once.
+fn note_flags(value: *mut c_void) {
+    /// Flags are small; requests have bits above (see `handles::token`), and no memory lies so low.
+    const MAX_FLAGS: usize = 0xffff;
+    static SAID: Once = Once::new();
+    let flags = value.addr();
+    if flags <= MAX_FLAGS && flags & !(OPTIONAL_RECV_COMPLETION | MULTI_REQUEST) != 0 {
+        SAID.call_once(|| {
+            tracing::debug!("irecv: flags {flags:#x} are not known and ignored; said once");
+        });
+    }
+}
+
+/// `iflush` of API version 5 and later.
+pub(crate) unsafe extern "C" fn iflush_v5(
+    communicator: *mut c_void,
+    count: c_int,
+    data: *mut *mut c_void,
+    sizes: *mut c_int,
+    regions: *mut *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    guard("iflush", || {
+        let out = Out::new(request, "request")?;
+        let count = group_len(count)?;
+        // SAFETY: arrays of `count` elements: the contract of `iflush`.
+        let (data, sizes) = unsafe { (array(data, count, "data")?, array(sizes, count, "sizes")?) };
+        // SAFETY: as above.
+        let regions = unsafe { array(regions, count, "mhandles")? };
+        let mut buffers = [Buffer::NOTHING; MAX_GROUP];
+        for (index, buffer) in buffers[..count].iter_mut().enumerate() {
+            *buffer = Buffer {
+                data: data[index],
+                size: bytes(sizes[index])?,
+                region: regions[index],
+                ..Buffer::NOTHING
+            };
+        }
+        out.set_request(data::iflush(communicator, &buffers[..count])?);
+        Ok(())
+    })
+}
+
+/// `test`.
+pub(crate) unsafe extern "C" fn test(
+    request: *mut c_void,
+    done: *mut c_int,
+    sizes: *mut c_int,
+) -> NcclResult {
+    guard("test", || {
+        let done = required(done, "done")?;
+        // SAFETY: not null, and the caller's to write: see the module.
+        unsafe { done.write(0) };
+        match data::test(request)? {
+            Outcome::Pending => return Ok(()),
+            Outcome::Sent(size) => {
+                if let Some(sizes) = NonNull::new(sizes) {
+                    // SAFETY: not null, so there is room for one.
+                    unsafe { sizes.write(size) };
+                }
+            }
+            Outcome::Received(received) => {
+                if let Some(sizes) = NonNull::new(sizes) {
+                    for (index, size) in received.sizes().iter().enumerate() {
+                        let size = data::size_for_c(*size as usize)?;
+                        // SAFETY: not null, so there is room for as many as the receive had buffers,
+                        // which is how many sizes there are: one for each, and no more.
+                        unsafe { sizes.add(index).write(size) };
+                    }
+                }
+            }
+        }
+        // SAFETY: as above.
+        unsafe { done.write(1) };
+        Ok(())
+    })
+}

@@ -1,0 +1,75 @@
+//! API version 9, of NCCL 2.24 and 2.25: no configuration, no profiler; virtual devices are new.
+
+use std::ffi::c_int;
+
+use crate::abi::{NcclResult, NetV9, PropertiesV9, VirtualDeviceV9};
+use crate::entry::{self, connect, data, device, init, memory};
+use crate::guard::{guard, required};
+use crate::plugin::device::Properties;
+
+/// The table that NCCL finds by this name.
+#[allow(non_upper_case_globals, reason = "the name that NCCL asks for")]
+#[unsafe(no_mangle)]
+pub static ncclNetPlugin_v9: NetV9 = NetV9 {
+    name: entry::NAME,
+    init: Some(init::init_v2::<9>),
+    devices: Some(device::devices),
+    get_properties: Some(get_properties),
+    listen: Some(connect::listen_v5),
+    connect: Some(connect::connect_v7),
+    accept: Some(connect::accept_v7),
+    reg_mr: Some(memory::reg_mr_v8),
+    reg_mr_dmabuf: Some(memory::reg_mr_dmabuf),
+    dereg_mr: Some(memory::dereg_mr),
+    isend: Some(data::isend_v9),
+    irecv: Some(data::irecv_v9),
+    iflush: Some(data::iflush_v5),
+    test: Some(data::test),
+    close_send: Some(connect::close_send),
+    close_recv: Some(connect::close_recv),
+    close_listen: Some(connect::close_listen),
+    get_device_mr: None,
+    irecv_consumed: None,
+    make_vdevice: Some(make_vdevice),
+};
+
+/// `getProperties` of API versions 9 and 10.
+pub(super) unsafe extern "C" fn get_properties(index: c_int, out: *mut PropertiesV9) -> NcclResult {
+    let convert = |device: &Properties| {
+        let (count, devices) = device.members()?;
+        Ok(PropertiesV9 {
+            name: device.name.as_ptr(),
+            pci_path: device.pci_path(),
+            guid: device.guid,
+            pointer_support: device.pointer_support,
+            registration_is_global: device.registration_is_global.into(),
+            force_flush: device.force_flush.into(),
+            speed: device.speed,
+            port: device.port,
+            latency: device.latency,
+            max_comms: device.max_comms,
+            max_receives: device.max_receives,
+            device_type: device.device_type,
+            device_version: device.device_version,
+            virtual_device: VirtualDeviceV9 { count, devices },
+            max_p2p_bytes: device.max_p2p_bytes,
+            max_collective_bytes: device.max_collective_bytes,
+        })
+    };
+    // SAFETY: the contract of `getProperties`.
+    unsafe { device::get_properties(index, out, convert) }
+}
+
+/// `makeVDevice` of API versions 9 to 11.
+pub(super) unsafe extern "C" fn make_vdevice(
+    index: *mut c_int,
+    properties: *mut VirtualDeviceV9,
+) -> NcclResult {
+    guard("makeVDevice", || {
+        let properties = required(properties, "props")?;
+        // SAFETY: not null, and the caller's to read.
+        let VirtualDeviceV9 { count, devices } = unsafe { properties.read() };
+        // SAFETY: the contract of `makeVDevice`.
+        unsafe { device::make_vdevice(index, count, &devices) }
+    })
+}

@@ -119,9 +119,12 @@ impl Event {
                 (&raw mut descriptor).cast(),
             )
         };
-        let handle = NonNull::new(handle)?;
         // A handle that comes with an error is none to stop.
-        result.is_success().then_some(Self { handle, callback })
+        if !result.is_success() {
+            return None;
+        }
+        let handle = NonNull::new(handle)?;
+        Some(Self { handle, callback })
     }
 
     /// Tells the profiler that the work is done.

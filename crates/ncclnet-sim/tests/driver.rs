@@ -19,64 +19,105 @@ fn driver(abi: u32, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     })
 }
 
-/// Data between two threads that drive the plugin through this version of the interface.
+/// Data between two threads that drive the plugin through this version of the interface, in every way
+/// that the version and the devices have: the driver tries what they offer, and says what it was.
+///
+/// The rows for several devices and for flushing switch on with what the devices say of themselves.
 fn moves_data(abi: u32) {
     let text = driver(abi, &["--threads"], &[]);
     assert!(text.contains("sim0") && text.contains("sim1"), "{text}");
     assert!(text.contains("all data was as sent"), "{text}");
+    let groups = if abi >= 5 { "yes" } else { "no" };
+    let row = format!("version {abi}: host memory yes, groups {groups}, several devices ");
+    assert!(text.contains(&row), "{text}");
+    // What happens on purpose (a wrong call for each request) is not shown.
+    assert!(!text.contains("WARN"), "{text}");
 }
 
-#[test]
-fn data_through_version_8() {
-    moves_data(8);
+macro_rules! data_through {
+    ($($name:ident = $abi:literal),+ $(,)?) => {
+        $(#[test]
+        fn $name() {
+            moves_data($abi);
+        })+
+    };
 }
 
-#[test]
-fn data_through_version_9() {
-    moves_data(9);
-}
-
-#[test]
-fn data_through_version_10() {
-    moves_data(10);
-}
-
-#[test]
-fn data_through_version_11() {
-    moves_data(11);
-}
-
-#[test]
-fn data_through_version_12() {
-    moves_data(12);
-}
+data_through!(
+    data_through_version_2 = 2,
+    data_through_version_3 = 3,
+    data_through_version_4 = 4,
+    data_through_version_5 = 5,
+    data_through_version_6 = 6,
+    data_through_version_7 = 7,
+    data_through_version_8 = 8,
+    data_through_version_9 = 9,
+    data_through_version_10 = 10,
+    data_through_version_11 = 11,
+    data_through_version_12 = 12,
+);
 
 #[test]
 fn data_over_infiniband() {
     let devices = [("NCCLNET_SIM_DEVICES", "sim0:infiniband,sim1:infiniband")];
-    let text = driver(12, &["--threads"], &devices);
+    let text = driver(12, &["--threads", "--verbose"], &devices);
     assert!(text.contains("sim0:1: InfiniBand"), "{text}");
     assert!(text.contains("all data was as sent"), "{text}");
 }
 
 #[test]
 fn no_line_of_the_log_is_missed() {
-    for abi in 8..=12 {
-        let text = driver(abi, &["--threads", "--null-logger"], &[]);
+    for abi in [2, 8, 10, 12] {
+        let text = driver(abi, &["--threads", "--null-logger", "--verbose"], &[]);
         assert!(!text.contains("NET/IBNET"), "{text}");
     }
 }
 
+/// Registering, listening, connecting and closing beside progress threads of the same communicators;
+/// connections that share a context, and another context beside them.
+#[test]
+fn threads_do_what_nccl_lets_them() {
+    for abi in 2..=12 {
+        driver(abi, &["--contract"], &[]);
+    }
+}
+
+/// Threads, files and memory.
+#[test]
+fn nothing_is_left_of_loading_and_unloading() {
+    for abi in 2..=12 {
+        let text = driver(abi, &["--reload", "100"], &[]);
+        assert!(text.contains("nothing is left of 100 rounds"), "{text}");
+    }
+}
+
+/// What was set is said under ENV, and what looks like a setting and is none.
+#[test]
+fn the_log_says_what_was_set() {
+    const ENV_AND_NET: &str = "INFO 0x90";
+    let variables = [("NCCL_IB_TIMEOUT", "14"), ("IBNET_TYPO", "1")];
+    let text = driver(12, &["--reload", "1", "--verbose"], &variables);
+    let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap();
+    assert!(
+        line("NCCL_IB_TIMEOUT=14 is set").contains(ENV_AND_NET),
+        "{text}"
+    );
+    assert!(
+        line("no settings of this plugin: IBNET_TYPO").contains(ENV_AND_NET),
+        "{text}"
+    );
+}
+
 #[test]
 fn bad_handles_are_errors() {
-    for abi in 8..=12 {
+    for abi in 2..=12 {
         driver(abi, &["--bad-handle"], &[]);
     }
 }
 
 #[test]
 fn wrong_calls_are_errors() {
-    for abi in 8..=12 {
+    for abi in 2..=12 {
         let text = driver(abi, &["--misuse"], &[]);
         assert!(text.contains("with devices: all are errors"), "{text}");
     }
@@ -86,9 +127,36 @@ fn wrong_calls_are_errors() {
 #[test]
 fn a_failed_init_says_why() {
     let says = "no usable RDMA device";
-    for abi in 8..=12 {
+    for abi in 2..=12 {
         let variables = [("NCCL_IB_HCA", "=no_such_device")];
         driver(abi, &["--expect-init-error", says], &variables);
+    }
+}
+
+/// The C side with the compiler's address sanitizer, which sees what the plugin reads and writes through
+/// functions of the C library, and what is lost of either side's memory. One version of each kind.
+#[test]
+fn the_address_sanitizer_finds_nothing() {
+    let driver = common::compile_with("sanitized-driver", &["driver.c"], &["-fsanitize=address"]);
+    let plugin = common::built("libncclnet_sim.so");
+    let devices = ["--dev", "sim0", "--peer-dev", "sim1"];
+    for (abi, mode) in [
+        (2, &["--threads"][..]),
+        (8, &["--threads"]),
+        (12, &["--threads"]),
+        (2, &["--misuse"]),
+        (12, &["--misuse"]),
+        (4, &["--contract"]),
+        (12, &["--contract"]),
+        (12, &["--reload", "100"]),
+    ] {
+        let arguments = [&devices, mode].concat();
+        let result = common::run_driver(&driver, &plugin, abi, &arguments, &[]);
+        assert!(
+            result.is_ok(),
+            "version {abi}, {mode:?}:\n{}",
+            result.unwrap_err()
+        );
     }
 }
 

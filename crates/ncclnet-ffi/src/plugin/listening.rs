@@ -177,7 +177,7 @@ mod tests {
         };
         // An error ends one look at the listener.
         for _ in 0..10 {
-            queue.serve(|listener| listener.pop_front().transpose());
+            queue.serve(|listener: &mut Prepared| listener.pop_front().transpose());
         }
         queue
     }

@@ -5,17 +5,22 @@
  *   cc -std=c11 -pthread -I ../../include driver.c -o driver -ldl
  *
  *   driver PLUGIN [--abi N] [--dev NAME|INDEX] [--peer-dev NAME|INDEX] [--timeout SECONDS]
- *          [--threads] [MODE]
+ *          [--threads] [--verbose] [MODE]
  *
  * Without a mode, two ends move data between two devices and check every byte (transfer.c). Each is a
- * process; with --threads both are threads of one, for devices that are the process's own. The modes:
+ * process; with --threads both are threads of one, for devices that are the process's own. What the
+ * plugin offers is tried, too: GPU memory with flushes, and both devices as one. The last lines say
+ * which of it there was. The modes:
  *   --expect-init-error TEXT   init must fail, and a line of its log must contain TEXT
  *   --null-logger              as without a mode, but without a logger: not a line must be missed
  *   --bad-handle               connecting to a handle full of 0xff must be an error
+ *   --contract                 what NCCL's threads do at the same time (contract.c)
  *   --misuse                   wrong arguments to every function must be errors (misuse.c); works
  *                              on a machine without devices too
+ *   --reload N                 load, initialise, end and unload N times: nothing must be left behind
  *
- * The exit status is 0 if everything was as it must be; otherwise the last line says what was not.
+ * The exit status is 0 if everything was as it must be; otherwise the last line says what was not, and
+ * the lines before are what the plugin logged. With --verbose its log is shown as it comes.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -25,11 +30,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "support.c"
 #include "net.c"
 #include "transfer.c"
+#include "contract.c"
 #include "misuse.c"
 
 struct arguments {
@@ -38,20 +44,26 @@ struct arguments {
   const char *device;
   const char *peer_device;
   int timeout;
+  int reloads;
   const char *expected_error;
   bool threads;
   bool null_logger;
   bool bad_handle;
+  bool contract;
   bool misuse;
 };
 
 static void usage(const char *problem) {
   fprintf(stderr,
-          "%s\nusage: driver PLUGIN [--abi 8..12] [--dev NAME|INDEX] [--peer-dev NAME|INDEX] "
-          "[--timeout SECONDS]\n       [--threads] [--null-logger]\n"
-          "       | --expect-init-error TEXT | --bad-handle | --misuse\n",
+          "%s\nusage: driver PLUGIN [--abi 2..12] [--dev NAME|INDEX] [--peer-dev NAME|INDEX] "
+          "[--timeout SECONDS]\n       [--threads] [--null-logger] [--verbose]\n"
+          "       | --expect-init-error TEXT | --bad-handle | --contract | --misuse | --reload N\n",
           problem);
   exit(2);
+}
+
+static ncclDebugLogger_t logger_of(const struct arguments *arguments) {
+  return arguments->null_logger ? NULL : log_line;
 }
 
 static int number(const char *text, int least, int most) {
@@ -66,42 +78,32 @@ static struct arguments parse(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     const char *name = argv[i];
     bool has_value = i + 1 < argc;
-    if (!strcmp(name, "--abi") && has_value) arguments.abi = number(argv[++i], 8, 12);
+    if (!strcmp(name, "--abi") && has_value)
+      arguments.abi = number(argv[++i], OLDEST, NEWEST);
     else if (!strcmp(name, "--dev") && has_value) arguments.device = argv[++i];
     else if (!strcmp(name, "--peer-dev") && has_value) arguments.peer_device = argv[++i];
     else if (!strcmp(name, "--timeout") && has_value)
       arguments.timeout = number(argv[++i], 1, 86400);
+    else if (!strcmp(name, "--reload") && has_value)
+      arguments.reloads = number(argv[++i], 1, 100000);
     else if (!strcmp(name, "--expect-init-error") && has_value)
       arguments.expected_error = argv[++i];
     else if (!strcmp(name, "--threads")) arguments.threads = true;
     else if (!strcmp(name, "--null-logger")) arguments.null_logger = true;
     else if (!strcmp(name, "--bad-handle")) arguments.bad_handle = true;
+    else if (!strcmp(name, "--contract")) arguments.contract = true;
     else if (!strcmp(name, "--misuse")) arguments.misuse = true;
+    else if (!strcmp(name, "--verbose")) log_show();
     else if (name[0] != '-' && !arguments.plugin) arguments.plugin = name;
     else usage(name);
   }
   if (!arguments.plugin) usage("no plugin given");
-  bool moves_data = !arguments.expected_error && !arguments.bad_handle && !arguments.misuse;
-  if (arguments.threads && !moves_data) usage("--threads is for two ends; this has one");
+  bool has_mode = arguments.expected_error || arguments.bad_handle || arguments.contract ||
+                  arguments.misuse || arguments.reloads;
+  if (arguments.threads && has_mode) usage("--threads is for two ends; this has one");
   if (!arguments.device) arguments.device = "0";
   if (!arguments.peer_device) arguments.peer_device = arguments.device;
   return arguments;
-}
-
-/* The index of a device given by name or index. */
-static int find_device(const struct net *net, const char *wanted) {
-  int count = -1;
-  must(net_devices(net, &count), "devices");
-  if (count < 1) fail("init succeeded with %d devices", count);
-  char *end;
-  long index = strtol(wanted, &end, 10);
-  if (!*end && end != wanted && index >= 0 && index < count) return (int)index;
-  for (int dev = 0; dev < count; dev++) {
-    struct properties properties;
-    must(net_properties(net, dev, &properties), "getProperties");
-    if (!strcmp(properties.name, wanted)) return dev;
-  }
-  fail("there is no device %s among %d", wanted, count);
 }
 
 /* Prints every device, and checks what holds for all of them. */
@@ -126,12 +128,13 @@ static void check_devices(const struct net *net, bool print) {
     if (properties.speed <= 0) fail("device %d: speed %d", dev, properties.speed);
     if (properties.port < 1) fail("device %d: port %d", dev, properties.port);
     if (properties.max_comms < 1) fail("device %d: maxComms %d", dev, properties.max_comms);
-    if (properties.max_recvs != 8) fail("device %d: maxRecvs %d", dev, properties.max_recvs);
+    if (properties.max_recvs != net_group(net))
+      fail("device %d: maxRecvs %d", dev, properties.max_recvs);
     if (properties.device_type != NCCL_NET_DEVICE_HOST)
       fail("device %d: netDeviceType %d", dev, properties.device_type);
-    if (properties.ndevs != 1 || properties.first_device != dev)
+    if (properties.ndevs != 1 || properties.devices[0] != dev)
       fail("device %d is made of %d devices, the first of which is %d", dev, properties.ndevs,
-           properties.first_device);
+           properties.devices[0]);
     if (properties.max_p2p_bytes < 1 << 20 || properties.max_p2p_bytes > (size_t)1 << 40)
       fail("device %d: maxP2pBytes %zu", dev, properties.max_p2p_bytes);
     for (int other = 0; other < dev; other++) {
@@ -145,36 +148,55 @@ static void check_devices(const struct net *net, bool print) {
 
 /*
  * Loaded, initialised and ended again and again, as NCCL does when its last communicator goes and
- * another one comes. Where there is a finalize, nothing may be left behind.
+ * another one comes. Where there is a finalize, nothing may be left behind; where there is none, nothing
+ * may be added after the first time.
  */
-static void check_lifecycle(const struct arguments *arguments, ncclDebugLogger_t logger) {
-  int files = 0;
-  for (int round = 0; round < 10; round++) {
+static void check_lifecycle(const struct arguments *arguments, int rounds) {
+  ncclDebugLogger_t logger = logger_of(arguments);
+  /* After so many rounds the C library and the plugin's tables have the memory that they keep. */
+  const int warm_up = 10;
+#ifdef __SANITIZE_ADDRESS__
+  const long slack = 1 << 20; /* what was freed is kept for a while; what leaks is told at the end */
+#else
+  const long slack = 256;
+#endif
+  int files = 0, threads = 0;
+  long memory = 0;
+  for (int round = 0; round < rounds; round++) {
     struct net net;
     net_load(&net, arguments->plugin, arguments->abi);
-    int threads = count_threads();
+    int threads_before = count_threads();
     struct net second = net;
     must(net_init(&net, logger), "init");
     must(net_init(&second, logger), "a second init");
-    if (net.abi >= 11 && (!net.ctx || net.ctx == second.ctx))
+    if (net_has_contexts(&net) && (!net.ctx || net.ctx == second.ctx))
       fail("init gave %p and %p", net.ctx, second.ctx);
     must(net_finalize(&second), "finalize of the second");
     int count = 0;
     must(net_devices(&net, &count), "devices while one context is left");
     must(net_finalize(&net), "finalize");
-    if (net.abi >= 11) {
+    if (net_has_contexts(&net)) {
       if (net_devices(&net, &count) == ncclSuccess) fail("devices after the last finalize");
       /* The kernel wakes whoever joins a thread a moment before it strikes it off the list. */
       int after;
-      for (int look = 0; (after = count_threads()) != threads && look < 1000; look++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-      if (after != threads) fail("%d threads before init, %d after finalize", threads, after);
+      for (int look = 0; (after = count_threads()) != threads_before && look < 1000; look++)
+        sleep_a_millisecond();
+      if (after != threads_before)
+        fail("%d threads before init, %d after finalize", threads_before, after);
     }
     net_unload(&net);
     /* The first round opens what stays open for the whole process. */
-    if (round == 0) files = count_files();
-    else if (count_files() != files)
-      fail("%d open files after the first round, %d after round %d", files, count_files(), round);
+    if (round == 0) {
+      files = count_files();
+      threads = count_threads();
+    } else if (count_files() != files || count_threads() != threads) {
+      fail("%d open files and %d threads after the first round, %d and %d after round %d", files,
+           threads, count_files(), count_threads(), round);
+    }
+    if (round == warm_up) memory = count_memory();
+    if (round > warm_up && count_memory() > memory + slack)
+      fail("%ld KiB of memory after round %d, %ld after round %d", memory, warm_up,
+           count_memory(), round);
     look_at_clock("loading and unloading");
   }
 }
@@ -186,7 +208,7 @@ static void expect_init_error(const struct arguments *arguments) {
   for (int attempt = 0; attempt < 2; attempt++) {
     log_forget();
     if (net_init(&net, log_line) == ncclSuccess) fail("init succeeded");
-    if (net.abi >= 11 && net.ctx) fail("a failed init left the context %p", net.ctx);
+    if (net_has_contexts(&net) && net.ctx) fail("a failed init left the context %p", net.ctx);
     if (!log_contains(arguments->expected_error))
       fail("no line of the log contains \"%s\"", arguments->expected_error);
     if (log_warnings() != 1) fail("%d warnings instead of one", log_warnings());
@@ -215,21 +237,77 @@ static void bad_handle(const struct arguments *arguments) {
   printf("bad handles are errors\n");
 }
 
-static ncclDebugLogger_t logger_of(const struct arguments *arguments) {
-  return arguments->null_logger ? NULL : log_line;
+/* What a version of the interface and the plugin's devices have, and was therefore tried. */
+struct row {
+  bool groups, devices, flush;
+};
+
+/* Makes one device of two, if the plugin offers it; -1 if not. */
+static int fuse(const struct net *net, int device, int other) {
+  int members[NCCL_NET_MAX_DEVS_PER_NIC_V12] = {device, other}, fused = -1, before, after;
+  if (!net_has_vdevices(net) || device == other) return -1;
+  must(net_devices(net, &before), "devices");
+  ncclResult_t result = net_make_vdevice(net, &fused, 2, members);
+  must(net_devices(net, &after), "devices");
+  if (result != ncclSuccess) {
+    if (result != ncclInvalidUsage) fail("makeVDevice: result %d", result);
+    if (after != before) fail("a makeVDevice that failed left %d devices of %d", after, before);
+    return -1;
+  }
+  struct properties one, two, both;
+  must(net_properties(net, device, &one), "getProperties");
+  must(net_properties(net, other, &two), "getProperties");
+  must(net_properties(net, fused, &both), "getProperties of a device made of two");
+  if (fused >= after) fail("makeVDevice gave device %d of %d", fused, after);
+  if (both.ndevs != 2 || both.devices[0] != device || both.devices[1] != other)
+    fail("device %d is made of %d devices, %d and %d", fused, both.ndevs, both.devices[0],
+         both.devices[1]);
+  if (!strcmp(both.name, one.name) || !strcmp(both.name, two.name))
+    fail("two devices are named %s", both.name);
+  if (both.speed != one.speed + two.speed)
+    fail("%d Mb/s made of %d and %d", both.speed, one.speed, two.speed);
+  if (both.ptr_support & ~(one.ptr_support & two.ptr_support))
+    fail("ptrSupport %#x made of %#x and %#x", both.ptr_support, one.ptr_support, two.ptr_support);
+  return fused;
 }
 
 /* One of the two ends. */
-static void run_end(const struct arguments *arguments, bool first, int in, int out) {
+static struct row run_end(const struct arguments *arguments, bool first, int in, int out) {
   struct net net;
   ncclDebugLogger_t logger = logger_of(arguments);
   net_load(&net, arguments->plugin, arguments->abi);
   must(net_init(&net, logger), "init");
-  check_devices(&net, first);
+  /* Another end in this process may have made a device of two already. */
+  if (!arguments->threads || first) check_devices(&net, first);
   int device = find_device(&net, first ? arguments->device : arguments->peer_device);
-  transfer(&net, device, first, in, out, logger != NULL);
+  struct properties properties;
+  must(net_properties(&net, device, &properties), "getProperties");
+  struct row row = {.groups = net_group(&net) > 1};
+  transfer(&net, device, NCCL_PTR_HOST, first, in, out, logger != NULL);
+  if (properties.ptr_support & NCCL_PTR_CUDA) {
+    row.flush = true;
+    transfer(&net, device, NCCL_PTR_CUDA, first, in, out, logger != NULL);
+  }
+  /* Both ends use both devices; each makes its own, or in one process the same again. */
+  meet(8);
+  int fused = fuse(&net, find_device(&net, arguments->device),
+                   find_device(&net, arguments->peer_device));
+  if (fused >= 0) {
+    row.devices = true;
+    transfer(&net, fused, NCCL_PTR_HOST, first, in, out, logger != NULL);
+  }
+  meet(9);
   must(net_finalize(&net), "finalize");
   log_check();
+  return row;
+}
+
+static const char *yes(bool is) { return is ? "yes" : "no"; }
+
+static void tell(const struct arguments *arguments, struct row row) {
+  printf("version %d: host memory yes, groups %s, several devices %s, flush %s\n", arguments->abi,
+         yes(row.groups), yes(row.devices), yes(row.flush));
+  printf("version %d: all data was as sent\n", arguments->abi);
 }
 
 static void run_processes(const struct arguments *arguments) {
@@ -249,11 +327,12 @@ static void run_processes(const struct arguments *arguments) {
   role = "parent";
   close(to_child[0]);
   close(to_parent[1]);
-  check_lifecycle(arguments, logger_of(arguments));
-  run_end(arguments, true, to_parent[0], to_child[1]);
+  check_lifecycle(arguments, 10);
+  struct row row = run_end(arguments, true, to_parent[0], to_child[1]);
   int status;
   if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status))
     fail("the peer failed (status %#x)", (unsigned)status);
+  tell(arguments, row);
 }
 
 struct peer {
@@ -274,12 +353,13 @@ static void run_threads(const struct arguments *arguments) {
   if (pipe(to_peer) || pipe(to_first)) fail("pipe");
   role = "first";
   /* Before the peer is there, whose threads and files would be counted too. */
-  check_lifecycle(arguments, logger_of(arguments));
+  check_lifecycle(arguments, 10);
   struct peer peer = {.arguments = arguments, .in = to_peer[0], .out = to_first[1]};
   pthread_t thread;
   if (pthread_create(&thread, NULL, run_peer, &peer)) fail("pthread_create");
-  run_end(arguments, true, to_first[0], to_peer[1]);
+  struct row row = run_end(arguments, true, to_first[0], to_peer[1]);
   pthread_join(thread, NULL);
+  tell(arguments, row);
 }
 
 int main(int argc, char **argv) {
@@ -289,11 +369,14 @@ int main(int argc, char **argv) {
   set_deadline(arguments.timeout);
   if (arguments.expected_error) expect_init_error(&arguments);
   else if (arguments.bad_handle) bad_handle(&arguments);
+  else if (arguments.contract)
+    contract(arguments.plugin, arguments.abi, arguments.device, arguments.peer_device,
+             logger_of(&arguments));
   else if (arguments.misuse) misuse(arguments.plugin, arguments.abi, arguments.device);
-  else {
-    if (arguments.threads) run_threads(&arguments);
-    else run_processes(&arguments);
-    printf("version %d: all data was as sent\n", arguments.abi);
-  }
+  else if (arguments.reloads) {
+    check_lifecycle(&arguments, arguments.reloads);
+    printf("version %d: nothing is left of %d rounds\n", arguments.abi, arguments.reloads);
+  } else if (arguments.threads) run_threads(&arguments);
+  else run_processes(&arguments);
   return 0;
 }

@@ -3,7 +3,6 @@
 
 #include "misuse.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +73,7 @@ static void wrong_objects(struct net *net, void *value) {
     must(net_close_listen(net, NULL), "closeListen of null");
     must(net_dereg(net, NULL, NULL), "deregMr of nothing");
   }
-  if (net->abi >= 11 && value) {
+  if (net_has_contexts(net) && value) {
     struct net other = *net;
     char handle[NCCL_NET_HANDLE_MAXSIZE] = {0};
     other.ctx = value;
@@ -113,26 +112,13 @@ static void wrong_values(struct net *net, int count) {
   }
 }
 
-/* A pair of communicators of one device, made as NCCL's GPU-direct probe does: in one thread. */
-static void connect_to_itself(struct net *net, int device, void **listener, void **sender,
-                              void **receiver) {
-  char handle[NCCL_NET_HANDLE_MAXSIZE];
-  must(net_listen(net, device, handle, listener), "listen");
-  *sender = *receiver = NULL;
-  while (!*sender || !*receiver) {
-    if (!*sender) must(net_connect(net, device, handle, sender), "connect");
-    if (!*receiver) must(net_accept(net, *listener, receiver), "accept");
-    look_at_clock("connecting a device to itself");
-  }
-}
-
 /* Right handles in the wrong place. */
 static void wrong_places(struct net *net, int device) {
   void *out;
   void *listener, *sender, *receiver;
-  connect_to_itself(net, device, &listener, &sender, &receiver);
+  net_join(net, device, device, &listener, &sender, &receiver);
   void *listener2, *sender2, *receiver2;
-  connect_to_itself(net, device, &listener2, &sender2, &receiver2);
+  net_join(net, device, device, &listener2, &sender2, &receiver2);
 
   void *sending, *receiving, *foreign;
   must(net_reg(net, sender, memory, sizeof memory, NCCL_PTR_HOST, &sending), "regMr");
@@ -180,6 +166,11 @@ static void wrong_places(struct net *net, int device) {
   REFUSED(net_irecv(net, receiver, 1, data, sizes, tags, mhandles, NULL));
   mhandles[1] = foreign;
   REFUSED_WITH_NULL(net_irecv(net, receiver, 2, data, sizes, tags, mhandles, &out));
+  mhandles[0] = foreign;
+  REFUSED_WITH_NULL(net_irecv(net, receiver, 1, data, sizes, tags, mhandles, &out));
+  mhandles[0] = sender;
+  REFUSED_WITH_NULL(net_irecv(net, receiver, 1, data, sizes, tags, mhandles, &out));
+  mhandles[0] = receiving;
   mhandles[1] = NULL;
   REFUSED_WITH_NULL(net_irecv(net, receiver, 2, data, sizes, tags, mhandles, &out));
   mhandles[1] = receiving;
@@ -194,6 +185,15 @@ static void wrong_places(struct net *net, int device) {
   REFUSED_WITH_NULL(net_iflush(net, sender, 1, data, int_sizes, mhandles, &out));
   REFUSED_WITH_NULL(net_iflush(net, receiver, 0, data, int_sizes, mhandles, &out));
   REFUSED(net_iflush(net, receiver, 1, data, int_sizes, mhandles, NULL));
+  REFUSED_WITH_NULL(net_iflush(net, receiver, 1, NULL, int_sizes, mhandles, &out));
+  REFUSED_WITH_NULL(net_iflush(net, receiver, 1, data, NULL, mhandles, &out));
+  REFUSED_WITH_NULL(net_iflush(net, receiver, 1, data, int_sizes, NULL, &out));
+  int_sizes[0] = -1;
+  REFUSED_WITH_NULL(net_iflush(net, receiver, 1, data, int_sizes, mhandles, &out));
+  int_sizes[0] = 16;
+  mhandles[0] = foreign;
+  REFUSED_WITH_NULL(net_iflush(net, receiver, 1, data, int_sizes, mhandles, &out));
+  mhandles[0] = receiving;
 
   /* A request, and what is none. */
   void *request = NULL;
@@ -269,18 +269,10 @@ void misuse(const char *plugin, int abi, const char *device) {
   for (size_t i = 0; i < GARBAGE; i++) wrong_objects(&net, garbage[i]);
   wrong_values(&net, count);
   if (has_devices) {
-    int index = 0;
-    struct properties properties;
-    while (index < count) {
-      must(net_properties(&net, index, &properties), "getProperties");
-      if (!strcmp(properties.name, device) || atoi(device) == index) break;
-      index++;
-    }
-    if (index == count) fail("there is no device %s", device);
-    wrong_places(&net, index);
+    wrong_places(&net, find_device(&net, device));
     void *ctx = net.ctx;
     must(net_finalize(&net), "finalize");
-    if (abi >= 11) {
+    if (net_has_contexts(&net)) {
       /* After finalize. */
       net.ctx = ctx;
       REFUSED(net_finalize(&net));

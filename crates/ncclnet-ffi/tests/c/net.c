@@ -3,42 +3,56 @@
 
 #include "net.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
-#include <limits.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define MAX_BUFFERS 16
 
-static const ncclNet_v12_t *v12(const struct net *net) { return net->table; }
-static const ncclNet_v11_t *v11(const struct net *net) { return net->table; }
-static const ncclNet_v10_t *v10(const struct net *net) { return net->table; }
-static const ncclNet_v9_t *v9(const struct net *net) { return net->table; }
-static const ncclNet_v8_t *v8(const struct net *net) { return net->table; }
+/* The table of version N. */
+#define V(N) ((const ncclNet_v##N##_t *)net->table)
 
-/* Calls a function that has the same type in every table. */
-#define ANY(net, function, ...)                                \
-  ((net)->abi == 12   ? v12(net)->function(__VA_ARGS__)        \
-   : (net)->abi == 11 ? v11(net)->function(__VA_ARGS__)        \
-   : (net)->abi == 10 ? v10(net)->function(__VA_ARGS__)        \
-   : (net)->abi == 9  ? v9(net)->function(__VA_ARGS__)         \
-                      : v8(net)->function(__VA_ARGS__))
+/* Calls a function that has the same type in every table, or in every table since a version. */
+#define SINCE_9(call)                                              \
+  (net->abi == 12   ? V(12)->call                                  \
+   : net->abi == 11 ? V(11)->call                                  \
+   : net->abi == 10 ? V(10)->call                                  \
+                    : V(9)->call)
+#define SINCE_7(call) (net->abi >= 9 ? SINCE_9(call) : net->abi == 8 ? V(8)->call : V(7)->call)
+#define SINCE_6(call) (net->abi >= 7 ? SINCE_7(call) : V(6)->call)
+#define SINCE_5(call) (net->abi >= 6 ? SINCE_6(call) : V(5)->call)
+#define SINCE_4(call) (net->abi >= 5 ? SINCE_5(call) : V(4)->call)
+#define SINCE_3(call) (net->abi >= 4 ? SINCE_4(call) : V(3)->call)
+#define ALWAYS(call) (net->abi >= 3 ? SINCE_3(call) : V(2)->call)
+
+bool net_waits(const struct net *net) { return net->abi <= 4; }
+int net_group(const struct net *net) { return net->abi >= 5 ? 8 : 1; }
+int net_outstanding(const struct net *net) {
+  return net->abi >= 7   ? NCCL_NET_MAX_REQUESTS
+         : net->abi >= 4 ? NCCL_NET_MAX_REQUESTS_V6
+                         : NCCL_NET_MAX_REQUESTS_V3;
+}
+size_t net_handle_size(const struct net *net) {
+  return net->abi >= 5 ? NCCL_NET_HANDLE_MAXSIZE : NCCL_NET_HANDLE_MAXSIZE_V4;
+}
+bool net_has_contexts(const struct net *net) { return net->abi >= 11; }
+bool net_has_vdevices(const struct net *net) { return net->abi >= 9; }
+
+static const void *find_table(const struct net *net, int abi) {
+  char symbol[32];
+  snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", abi);
+  const void *table = dlsym(net->library, symbol);
+  if (!table) fail("the plugin has no symbol %s", symbol);
+  return table;
+}
 
 void net_load(struct net *net, const char *path, int abi) {
   memset(net, 0, sizeof *net);
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!library) fail("dlopen: %s", dlerror());
-  char symbol[32];
-  snprintf(symbol, sizeof symbol, "ncclNetPlugin_v%d", abi);
+  net->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!net->library) fail("dlopen: %s", dlerror());
   net->abi = abi;
-  net->library = library;
-  net->table = dlsym(library, symbol);
-  if (!net->table) fail("%s has no symbol %s", path, symbol);
+  net->table = find_table(net, abi);
   /* The name comes first in every version. */
   const char *name = *(const char *const *)net->table;
   if (!name || strcmp(name, "IBNET") != 0) fail("the network's name is %s", name ? name : "null");
@@ -50,94 +64,114 @@ void net_unload(struct net *net) {
 }
 
 ncclResult_t net_init(struct net *net, ncclDebugLogger_t logger) {
-  ncclNetCommConfig_t config = {NCCL_NET_TRAFFIC_CLASS_UNDEF};
+  return net_init_class(net, logger, NCCL_NET_TRAFFIC_CLASS_UNDEF);
+}
+
+ncclResult_t net_init_class(struct net *net, ncclDebugLogger_t logger, int traffic_class) {
+  ncclNetCommConfig_t config = {traffic_class};
   net->ctx = (void *)-1;
-  switch (net->abi) {
-  case 12: return v12(net)->init(&net->ctx, 0x1234, &config, logger, NULL);
-  case 11: return v11(net)->init(&net->ctx, 0x1234, &config, logger, NULL);
-  case 10: return v10(net)->init(logger, NULL);
-  case 9: return v9(net)->init(logger);
-  default: return v8(net)->init(logger);
-  }
+  if (net->abi == 12) return V(12)->init(&net->ctx, 0x1234, &config, logger, NULL);
+  if (net->abi == 11) return V(11)->init(&net->ctx, 0x1234, &config, logger, NULL);
+  net->ctx = NULL;
+  if (net->abi == 10) return V(10)->init(logger, NULL);
+  return net->abi == 9   ? V(9)->init(logger)
+         : net->abi == 8 ? V(8)->init(logger)
+         : net->abi == 7 ? V(7)->init(logger)
+         : net->abi == 6 ? V(6)->init(logger)
+         : net->abi == 5 ? V(5)->init(logger)
+         : net->abi == 4 ? V(4)->init(logger)
+         : net->abi == 3 ? V(3)->init(logger)
+                         : V(2)->init(logger);
 }
 
 ncclResult_t net_finalize(struct net *net) {
-  if (net->abi < 11) return ncclSuccess;
+  if (!net_has_contexts(net)) return ncclSuccess;
   void *ctx = net->ctx;
   net->ctx = NULL;
-  return net->abi == 12 ? v12(net)->finalize(ctx) : v11(net)->finalize(ctx);
+  return net->abi == 12 ? V(12)->finalize(ctx) : V(11)->finalize(ctx);
 }
 
-ncclResult_t net_devices(const struct net *net, int *ndev) { return ANY(net, devices, ndev); }
+ncclResult_t net_devices(const struct net *net, int *ndev) { return ALWAYS(devices(ndev)); }
 
-#define COPY_COMMON(from)                   \
-  do {                                      \
-    properties->name = (from).name;         \
-    properties->pci_path = (from).pciPath;  \
-    properties->guid = (from).guid;         \
-    properties->ptr_support = (from).ptrSupport; \
-    properties->speed = (from).speed;       \
-    properties->port = (from).port;         \
-    properties->max_comms = (from).maxComms; \
-    properties->max_recvs = (from).maxRecvs; \
-    properties->device_type = (from).netDeviceType; \
-  } while (0)
+/* Calls getProperties of version N into `raw`, and copies what the versions since 3, 5, 7 and 9 have. */
+#define GET(N, P)                                            \
+  ncclNetProperties_v##P##_t raw;                            \
+  memset(&raw, 0xff, sizeof raw);                            \
+  ncclResult_t result = V(N)->getProperties(dev, &raw);      \
+  if (result != ncclSuccess) return result;                  \
+  properties->name = raw.name;                               \
+  properties->pci_path = raw.pciPath;                        \
+  properties->guid = raw.guid;                               \
+  properties->ptr_support = raw.ptrSupport;                  \
+  properties->speed = raw.speed;                             \
+  properties->port = raw.port;                               \
+  properties->max_comms = raw.maxComms
+#define COPY_5 properties->max_recvs = raw.maxRecvs
+#define COPY_7                          \
+  COPY_5;                               \
+  properties->device_type = raw.netDeviceType
+#define COPY_9(MAX)                                               \
+  COPY_7;                                                         \
+  if (raw.vProps.ndevs < 1 || raw.vProps.ndevs > (MAX))           \
+    fail("device %d is made of %d devices", dev, raw.vProps.ndevs); \
+  properties->ndevs = raw.vProps.ndevs;                           \
+  memcpy(properties->devices, raw.vProps.devs, sizeof raw.vProps.devs); \
+  properties->max_p2p_bytes = raw.maxP2pBytes
 
-#define COPY_NEWER(from)                            \
-  do {                                              \
-    COPY_COMMON(from);                              \
-    properties->ndevs = (from).vProps.ndevs;        \
-    properties->first_device = (from).vProps.devs[0]; \
-    properties->max_p2p_bytes = (from).maxP2pBytes; \
-  } while (0)
-
-ncclResult_t net_properties(const struct net *net, int dev, struct properties *properties) {
-  /* Filled with ones, so that a field that the plugin forgets is noticed. */
-  union {
-    ncclNetProperties_v12_t v12;
-    ncclNetProperties_v11_t v11;
-    ncclNetProperties_v9_t v9;
-    ncclNetProperties_v8_t v8;
-  } raw;
-  memset(&raw, 0xff, sizeof raw);
-  ncclResult_t result;
-  switch (net->abi) {
-  case 12:
-    result = v12(net)->getProperties(dev, &raw.v12);
-    if (result == ncclSuccess) COPY_NEWER(raw.v12);
-    break;
-  case 11:
-    result = v11(net)->getProperties(dev, &raw.v11);
-    if (result == ncclSuccess) COPY_NEWER(raw.v11);
-    break;
-  case 10:
-    result = v10(net)->getProperties(dev, &raw.v9);
-    if (result == ncclSuccess) COPY_NEWER(raw.v9);
-    break;
-  case 9:
-    result = v9(net)->getProperties(dev, &raw.v9);
-    if (result == ncclSuccess) COPY_NEWER(raw.v9);
-    break;
-  default:
-    result = v8(net)->getProperties(dev, &raw.v8);
-    if (result == ncclSuccess) {
-      COPY_COMMON(raw.v8);
-      properties->ndevs = 1;
-      properties->first_device = dev;
-      properties->max_p2p_bytes = (size_t)1 << 30;
-    }
+static ncclResult_t properties_v2(const struct net *net, int dev, struct properties *properties) {
+  char *path = (char *)-1;
+  ncclResult_t result = V(2)->pciPath(dev, &path);
+  if (result == ncclSuccess) {
+    free(path);
+    properties->ptr_support = -1;
+    result = V(2)->ptrSupport(dev, &properties->ptr_support);
   }
+  if (result != ncclSuccess) return result;
+  /* This version knows devices by their number alone. */
+  struct net next = *net;
+  next.abi = 3;
+  next.table = find_table(net, 3);
+  int supported = properties->ptr_support;
+  result = net_properties(&next, dev, properties);
+  if (result == ncclSuccess && supported != properties->ptr_support)
+    fail("ptrSupport says %d, version 3 says %d", supported, properties->ptr_support);
   return result;
 }
 
-ncclResult_t net_listen(const struct net *net, int dev, void *handle, void **comm) {
+/* The structs are filled with ones, so that a field that the plugin forgets is noticed. */
+ncclResult_t net_properties(const struct net *net, int dev, struct properties *properties) {
+  memset(properties, 0, sizeof *properties);
+  properties->max_recvs = 1;
+  properties->ndevs = 1;
+  properties->devices[0] = dev;
+  properties->max_p2p_bytes = (size_t)1 << 30;
   switch (net->abi) {
-  case 12: return v12(net)->listen(net->ctx, dev, handle, comm);
-  case 11: return v11(net)->listen(net->ctx, dev, handle, comm);
-  case 10: return v10(net)->listen(dev, handle, comm);
-  case 9: return v9(net)->listen(dev, handle, comm);
-  default: return v8(net)->listen(dev, handle, comm);
+  case 12: { GET(12, 12); COPY_9(8); return result; }
+  case 11: { GET(11, 11); COPY_9(4); return result; }
+  case 10: { GET(10, 9); COPY_9(4); return result; }
+  case 9: { GET(9, 9); COPY_9(4); return result; }
+  case 8: { GET(8, 8); COPY_7; return result; }
+  case 7: { GET(7, 7); COPY_7; return result; }
+  case 6: { GET(6, 5); COPY_5; return result; }
+  case 5: { GET(5, 5); COPY_5; return result; }
+  case 4: { GET(4, 3); return result; }
+  case 3: { GET(3, 3); return result; }
+  default: return properties_v2(net, dev, properties);
   }
+}
+
+ncclResult_t net_listen(const struct net *net, int dev, void *handle, void **comm) {
+  if (net->abi == 12) return V(12)->listen(net->ctx, dev, handle, comm);
+  if (net->abi == 11) return V(11)->listen(net->ctx, dev, handle, comm);
+  return net->abi == 10  ? V(10)->listen(dev, handle, comm)
+         : net->abi == 9 ? V(9)->listen(dev, handle, comm)
+         : net->abi == 8 ? V(8)->listen(dev, handle, comm)
+         : net->abi == 7 ? V(7)->listen(dev, handle, comm)
+         : net->abi == 6 ? V(6)->listen(dev, handle, comm)
+         : net->abi == 5 ? V(5)->listen(dev, handle, comm)
+         : net->abi == 4 ? V(4)->listen(dev, handle, comm)
+         : net->abi == 3 ? V(3)->listen(dev, handle, comm)
+                         : V(2)->listen(dev, handle, comm);
 }
 
 ncclResult_t net_connect(const struct net *net, int dev, void *handle, void **comm) {
@@ -147,205 +181,169 @@ ncclResult_t net_connect(const struct net *net, int dev, void *handle, void **co
   ncclNetCommConfig_t config = {NCCL_NET_TRAFFIC_CLASS_UNDEF};
   ncclResult_t result;
   switch (net->abi) {
-  case 12: result = v12(net)->connect(net->ctx, dev, handle, comm, out); break;
-  case 11: result = v11(net)->connect(net->ctx, dev, handle, comm, out); break;
-  case 10: result = v10(net)->connect(dev, &config, handle, comm, out); break;
-  case 9: result = v9(net)->connect(dev, handle, comm, out); break;
-  default: result = v8(net)->connect(dev, handle, comm, out);
+  case 12: result = V(12)->connect(net->ctx, dev, handle, comm, out); break;
+  case 11: result = V(11)->connect(net->ctx, dev, handle, comm, out); break;
+  case 10: result = V(10)->connect(dev, &config, handle, comm, out); break;
+  case 9: result = V(9)->connect(dev, handle, comm, out); break;
+  case 8: result = V(8)->connect(dev, handle, comm, out); break;
+  case 7: result = V(7)->connect(dev, handle, comm, out); break;
+  case 6: return V(6)->connect(dev, handle, comm);
+  case 5: return V(5)->connect(dev, handle, comm);
+  case 4: return V(4)->connect(dev, handle, comm);
+  case 3: return V(3)->connect(dev, handle, comm);
+  default: return V(2)->connect(dev, handle, comm);
   }
   if (result == ncclSuccess && out && device) fail("connect left a device handle");
   return result;
 }
 
 ncclResult_t net_accept(const struct net *net, void *listen_comm, void **comm) {
-  return ANY(net, accept, listen_comm, comm, NULL);
+  if (net->abi >= 7) return SINCE_7(accept(listen_comm, comm, NULL));
+  return net->abi == 6   ? V(6)->accept(listen_comm, comm)
+         : net->abi == 5 ? V(5)->accept(listen_comm, comm)
+         : net->abi == 4 ? V(4)->accept(listen_comm, comm)
+         : net->abi == 3 ? V(3)->accept(listen_comm, comm)
+                         : V(2)->accept(listen_comm, comm);
 }
 
 ncclResult_t net_reg(const struct net *net, void *comm, void *data, size_t size, int type,
                      void **mhandle) {
-  return ANY(net, regMr, comm, data, size, type, mhandle);
+  if (net->abi >= 9) return SINCE_9(regMr(comm, data, size, type, mhandle));
+  if (net->abi == 8) return V(8)->regMr(comm, data, size, type, mhandle);
+  int narrow = (int)size;
+  return net->abi == 7   ? V(7)->regMr(comm, data, narrow, type, mhandle)
+         : net->abi == 6 ? V(6)->regMr(comm, data, narrow, type, mhandle)
+         : net->abi == 5 ? V(5)->regMr(comm, data, narrow, type, mhandle)
+         : net->abi == 4 ? V(4)->regMr(comm, data, narrow, type, mhandle)
+         : net->abi == 3 ? V(3)->regMr(comm, data, narrow, type, mhandle)
+                         : V(2)->regMr(comm, data, narrow, type, mhandle);
 }
 
 ncclResult_t net_reg_dmabuf(const struct net *net, void *comm, void *data, size_t size, int fd,
                             void **mhandle) {
-  return ANY(net, regMrDmaBuf, comm, data, size, NCCL_PTR_CUDA, 0, fd, mhandle);
+  if (net->abi >= 6) return SINCE_6(regMrDmaBuf(comm, data, size, NCCL_PTR_CUDA, 0, fd, mhandle));
+  *mhandle = NULL;
+  return ncclInvalidUsage;
 }
 
 ncclResult_t net_dereg(const struct net *net, void *comm, void *mhandle) {
-  return ANY(net, deregMr, comm, mhandle);
+  return ALWAYS(deregMr(comm, mhandle));
 }
 
 ncclResult_t net_isend(const struct net *net, void *comm, void *data, size_t size, int tag,
                        void *mhandle, void **request) {
+  int narrow = (int)size;
   switch (net->abi) {
-  case 12: return v12(net)->isend(comm, data, size, tag, mhandle, NULL, request);
-  case 11: return v11(net)->isend(comm, data, size, tag, mhandle, NULL, request);
-  case 10: return v10(net)->isend(comm, data, size, tag, mhandle, NULL, request);
-  case 9: return v9(net)->isend(comm, data, size, tag, mhandle, request);
-  default: return v8(net)->isend(comm, data, (int)size, tag, mhandle, request);
+  case 12: return V(12)->isend(comm, data, size, tag, mhandle, NULL, request);
+  case 11: return V(11)->isend(comm, data, size, tag, mhandle, NULL, request);
+  case 10: return V(10)->isend(comm, data, size, tag, mhandle, NULL, request);
+  case 9: return V(9)->isend(comm, data, size, tag, mhandle, request);
+  case 8: return V(8)->isend(comm, data, narrow, tag, mhandle, request);
+  case 7: return V(7)->isend(comm, data, narrow, tag, mhandle, request);
+  case 6: return V(6)->isend(comm, data, narrow, tag, mhandle, request);
+  case 5: return V(5)->isend(comm, data, narrow, tag, mhandle, request);
+  case 4: return V(4)->isend(comm, data, narrow, mhandle, request);
+  case 3: return V(3)->isend(comm, data, narrow, mhandle, request);
+  default: return V(2)->isend(comm, data, narrow, mhandle, request);
   }
+}
+
+/* For the versions whose receives have one buffer. */
+static ncclResult_t irecv_one(const struct net *net, void *comm, int n, void **data, size_t *sizes,
+                              int *tags, void **mhandles, void **request) {
+  if (n != 1 || !data || !sizes || !tags || !mhandles) {
+    if (request) *request = NULL;
+    return ncclInvalidArgument;
+  }
+  int size = (int)sizes[0];
+  return net->abi == 4   ? V(4)->irecv(comm, data[0], size, mhandles[0], request)
+         : net->abi == 3 ? V(3)->irecv(comm, data[0], size, mhandles[0], request)
+                         : V(2)->irecv(comm, data[0], size, mhandles[0], request);
 }
 
 ncclResult_t net_irecv(const struct net *net, void *comm, int n, void **data, size_t *sizes,
                        int *tags, void **mhandles, void **request) {
   void *parents[MAX_BUFFERS] = {0};
   int narrow[MAX_BUFFERS] = {0};
+  for (int i = 0; sizes && i < n && i < MAX_BUFFERS; i++) narrow[i] = (int)sizes[i];
+  int *few = sizes ? narrow : NULL;
   switch (net->abi) {
-  case 12: return v12(net)->irecv(comm, n, data, sizes, tags, mhandles, parents, request);
+  case 12: return V(12)->irecv(comm, n, data, sizes, tags, mhandles, parents, request);
   /* Both an array of nulls and no array at all must do. */
-  case 11: return v11(net)->irecv(comm, n, data, sizes, tags, mhandles, NULL, request);
-  case 10: return v10(net)->irecv(comm, n, data, sizes, tags, mhandles, parents, request);
-  case 9: return v9(net)->irecv(comm, n, data, sizes, tags, mhandles, request);
-  default:
-    for (int i = 0; sizes && i < n && i < MAX_BUFFERS; i++) narrow[i] = (int)sizes[i];
-    return v8(net)->irecv(comm, n, data, sizes ? narrow : NULL, tags, mhandles, request);
+  case 11: return V(11)->irecv(comm, n, data, sizes, tags, mhandles, NULL, request);
+  case 10: return V(10)->irecv(comm, n, data, sizes, tags, mhandles, parents, request);
+  case 9: return V(9)->irecv(comm, n, data, sizes, tags, mhandles, request);
+  case 8: return V(8)->irecv(comm, n, data, few, tags, mhandles, request);
+  case 7: return V(7)->irecv(comm, n, data, few, tags, mhandles, request);
+  case 6: return V(6)->irecv(comm, n, data, few, tags, mhandles, request);
+  case 5: return V(5)->irecv(comm, n, data, few, tags, mhandles, request);
+  default: return irecv_one(net, comm, n, data, sizes, tags, mhandles, request);
   }
 }
 
 ncclResult_t net_iflush(const struct net *net, void *comm, int n, void **data, int *sizes,
                         void **mhandles, void **request) {
-  return ANY(net, iflush, comm, n, data, sizes, mhandles, request);
+  if (net->abi >= 5) return SINCE_5(iflush(comm, n, data, sizes, mhandles, request));
+  if (request) *request = NULL;
+  if (n != 1 || !data || !sizes || !mhandles || !request) return ncclInvalidArgument;
+  return net->abi == 4   ? V(4)->iflush(comm, data[0], sizes[0], mhandles[0], request)
+         : net->abi == 3 ? V(3)->flush(comm, data[0], sizes[0], mhandles[0])
+                         : V(2)->flush(comm, data[0], sizes[0], mhandles[0]);
 }
 
 ncclResult_t net_test(const struct net *net, void *request, int *done, int *sizes) {
-  return ANY(net, test, request, done, sizes);
+  return ALWAYS(test(request, done, sizes));
 }
 
-ncclResult_t net_close_send(const struct net *net, void *comm) {
-  return ANY(net, closeSend, comm);
-}
+ncclResult_t net_close_send(const struct net *net, void *comm) { return ALWAYS(closeSend(comm)); }
 
-ncclResult_t net_close_recv(const struct net *net, void *comm) {
-  return ANY(net, closeRecv, comm);
-}
+ncclResult_t net_close_recv(const struct net *net, void *comm) { return ALWAYS(closeRecv(comm)); }
 
 ncclResult_t net_close_listen(const struct net *net, void *comm) {
-  return ANY(net, closeListen, comm);
+  return ALWAYS(closeListen(comm));
 }
 
 ncclResult_t net_make_vdevice(const struct net *net, int *index, int count, const int *devices) {
+  if (!net_has_vdevices(net)) return ncclInvalidUsage;
   if (net->abi == 12) {
     ncclNetVDeviceProps_v12_t props = {.ndevs = count};
     memcpy(props.devs, devices, sizeof props.devs);
-    return v12(net)->makeVDevice(index, &props);
+    return V(12)->makeVDevice(index, &props);
   }
-  if (net->abi == 8) return ncclInvalidUsage;
   ncclNetVDeviceProps_v9_t props = {.ndevs = count};
   memcpy(props.devs, devices, sizeof props.devs);
-  return net->abi == 11   ? v11(net)->makeVDevice(index, &props)
-         : net->abi == 10 ? v10(net)->makeVDevice(index, &props)
-                          : v9(net)->makeVDevice(index, &props);
+  return net->abi == 11   ? V(11)->makeVDevice(index, &props)
+         : net->abi == 10 ? V(10)->makeVDevice(index, &props)
+                          : V(9)->makeVDevice(index, &props);
 }
 
-/* ---- Support ---- */
+/* ---- What is always done in the same way ---- */
 
-_Thread_local const char *role = "driver";
-
-void fail(const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  fprintf(stderr, "FAILED (%s): ", role);
-  vfprintf(stderr, format, arguments);
-  fputc('\n', stderr);
-  va_end(arguments);
-  exit(1);
-}
-
-void must(ncclResult_t result, const char *what) {
-  if (result != ncclSuccess) fail("%s: result %d", what, result);
-}
-
-static int count_entries(const char *path) {
-  DIR *folder = opendir(path);
-  if (!folder) fail("%s cannot be read", path);
-  int count = 0;
-  for (struct dirent *entry; (entry = readdir(folder));)
-    if (entry->d_name[0] != '.') count++;
-  closedir(folder);
-  return count;
-}
-
-int count_threads(void) { return count_entries("/proc/self/task"); }
-/* One of them is that of the folder itself. */
-int count_files(void) { return count_entries("/proc/self/fd") - 1; }
-
-static struct timespec deadline;
-
-void set_deadline(int seconds) {
-  clock_gettime(CLOCK_MONOTONIC, &deadline);
-  deadline.tv_sec += seconds;
-}
-
-int time_left(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  long long left = (deadline.tv_sec - now.tv_sec) * 1000LL +
-                   (deadline.tv_nsec - now.tv_nsec) / 1000000;
-  return left < 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
-}
-
-void look_at_clock(const char *what) {
-  if (time_left() == 0) fail("out of time: %s", what);
-}
-
-/* The plugin warns of a call in the thread of the call. */
-static _Thread_local int warnings;
-/* The logger is called from the plugin's threads too. */
-static pthread_mutex_t log_mutex = PTHREAD_MUTEX_INITIALIZER;
-static char log_text[1 << 16];
-static size_t log_length;
-static char log_fault[256];
-
-void log_line(ncclDebugLogLevel level, unsigned long flags, const char *file, int line,
-              const char *format, ...) {
-  char text[2048];
-  va_list arguments;
-  va_start(arguments, format);
-  int length = vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-
-  pthread_mutex_lock(&log_mutex);
-  if (strncmp(text, "NET/IBNET", 9) != 0)
-    snprintf(log_fault, sizeof log_fault, "a line does not begin with NET/IBNET: %.150s", text);
-  /* NCCL formats a line into 1024 bytes, with its own prefix. */
-  if (length > 900) snprintf(log_fault, sizeof log_fault, "a line of %d bytes", length);
-  if (!file || !*file) snprintf(log_fault, sizeof log_fault, "a line without its origin");
-  if (level == NCCL_LOG_WARN) {
-    warnings++;
-    if (flags != ~0UL) snprintf(log_fault, sizeof log_fault, "a warning with flags %#lx", flags);
+int find_device(const struct net *net, const char *wanted) {
+  int count = -1;
+  must(net_devices(net, &count), "devices");
+  if (count < 1) fail("init succeeded with %d devices", count);
+  char *end;
+  long index = strtol(wanted, &end, 10);
+  if (!*end && end != wanted && index >= 0 && index < count) return (int)index;
+  for (int dev = 0; dev < count; dev++) {
+    struct properties properties;
+    must(net_properties(net, dev, &properties), "getProperties");
+    if (!strcmp(properties.name, wanted)) return dev;
   }
-  if (log_length + (size_t)length + 2 < sizeof log_text) {
-    memcpy(log_text + log_length, text, (size_t)length);
-    log_length += (size_t)length;
-    log_text[log_length++] = '\n';
-    log_text[log_length] = 0;
+  fail("there is no device %s among %d", wanted, count);
+}
+
+void net_join(const struct net *net, int from, int to, void **listener, void **sender,
+              void **receiver) {
+  char handle[NCCL_NET_HANDLE_MAXSIZE];
+  must(net_listen(net, to, handle, listener), "listen");
+  *sender = *receiver = NULL;
+  while (!*sender || !*receiver) {
+    if (!*sender) must(net_connect(net, from, handle, sender), "connect");
+    if (net_waits(net) && !*sender) fail("connect did not wait for a communicator");
+    if (!*receiver) must(net_accept(net, *listener, receiver), "accept");
+    if (net_waits(net) && !*receiver) fail("accept did not wait for a communicator");
+    look_at_clock("connecting a device to another");
   }
-  pthread_mutex_unlock(&log_mutex);
-
-  static const char *const names[] = {"NONE", "VERSION", "WARN", "INFO", "ABORT", "TRACE"};
-  const char *name = (unsigned)level < 6 ? names[level] : "?";
-  fprintf(stderr, "[%s] %s %#lx %s:%d %s\n", role, name, flags, file, line, text);
-}
-
-bool log_contains(const char *text) {
-  pthread_mutex_lock(&log_mutex);
-  bool found = strstr(log_text, text) != NULL;
-  pthread_mutex_unlock(&log_mutex);
-  return found;
-}
-
-void log_forget(void) {
-  pthread_mutex_lock(&log_mutex);
-  log_length = 0;
-  log_text[0] = 0;
-  warnings = 0;
-  pthread_mutex_unlock(&log_mutex);
-}
-
-int log_warnings(void) { return warnings; }
-
-void log_check(void) {
-  pthread_mutex_lock(&log_mutex);
-  if (log_fault[0]) fail("the log: %s", log_fault);
-  pthread_mutex_unlock(&log_mutex);
 }

@@ -1,13 +1,14 @@
-/*
- * The five tables behind one set of functions, and what every part of the driver needs: failing
- * with a message, deadlines, and the logger.
- */
+/* The tables of all versions behind one set of functions, that of the newest version. */
 #ifndef NET_H
 #define NET_H
 
 #include <stdbool.h>
 
 #include "ncclnet_ibnet.h"
+#include "support.h"
+
+#define OLDEST 2
+#define NEWEST 12
 
 /* One loaded plugin, used through the table of one version. */
 struct net {
@@ -17,9 +18,9 @@ struct net {
   void *ctx; /* of API version 11 and later, after net_init */
 };
 
-/* The properties that all versions have, and those that the newer ones add. */
+/* What a device is, with a default where a version does not say. */
 struct properties {
-  const char *name;
+  const char *name; /* of version 2: what version 3 says */
   const char *pci_path;
   uint64_t guid;
   int ptr_support;
@@ -29,9 +30,24 @@ struct properties {
   int max_recvs;
   int device_type;
   int ndevs; /* 1 where the version has no virtual devices */
-  int first_device;
+  int devices[NCCL_NET_MAX_DEVS_PER_NIC_V12];
   size_t max_p2p_bytes; /* 1 GiB, NCCL's own limit, where the version does not say */
 };
+
+/* ---- What is different between versions ---- */
+
+/* Whether connect and accept wait until they have a communicator. */
+bool net_waits(const struct net *net);
+/* Buffers of a receive, at most; where it is 1 there are no tags either. */
+int net_group(const struct net *net);
+/* Requests of one communicator that may be outstanding. */
+int net_outstanding(const struct net *net);
+/* Bytes of a handle. */
+size_t net_handle_size(const struct net *net);
+bool net_has_contexts(const struct net *net);
+bool net_has_vdevices(const struct net *net);
+
+/* ---- The functions ---- */
 
 /* Loads the plugin with dlopen, as NCCL does. Fails the program if that is not possible. */
 void net_load(struct net *net, const char *path, int abi);
@@ -39,6 +55,8 @@ void net_load(struct net *net, const char *path, int abi);
 void net_unload(struct net *net);
 
 ncclResult_t net_init(struct net *net, ncclDebugLogger_t logger);
+/* With a traffic class for the communicator, where the version has contexts. */
+ncclResult_t net_init_class(struct net *net, ncclDebugLogger_t logger, int traffic_class);
 /* Nothing before API version 11. */
 ncclResult_t net_finalize(struct net *net);
 ncclResult_t net_devices(const struct net *net, int *ndev);
@@ -48,14 +66,17 @@ ncclResult_t net_connect(const struct net *net, int dev, void *handle, void **co
 ncclResult_t net_accept(const struct net *net, void *listen_comm, void **comm);
 ncclResult_t net_reg(const struct net *net, void *comm, void *data, size_t size, int type,
                      void **mhandle);
+/* ncclInvalidUsage and null where the version has no such function. */
 ncclResult_t net_reg_dmabuf(const struct net *net, void *comm, void *data, size_t size, int fd,
                             void **mhandle);
 ncclResult_t net_dereg(const struct net *net, void *comm, void *mhandle);
 ncclResult_t net_isend(const struct net *net, void *comm, void *data, size_t size, int tag,
                        void *mhandle, void **request);
-/* Up to 16 buffers are passed on, more than a plugin may accept. */
+/* Up to 16 buffers are passed on, more than a plugin may accept. Where there are no groups, more or
+ * less than one is ncclInvalidArgument, and so is what such a version has no pointer for. */
 ncclResult_t net_irecv(const struct net *net, void *comm, int n, void **data, size_t *sizes,
                        int *tags, void **mhandles, void **request);
+/* As net_irecv. Where the function waits it leaves no request. */
 ncclResult_t net_iflush(const struct net *net, void *comm, int n, void **data, int *sizes,
                         void **mhandles, void **request);
 ncclResult_t net_test(const struct net *net, void *request, int *done, int *sizes);
@@ -65,35 +86,13 @@ ncclResult_t net_close_listen(const struct net *net, void *comm);
 /* ncclInvalidUsage where the version has no such function. */
 ncclResult_t net_make_vdevice(const struct net *net, int *index, int count, const int *devices);
 
-/* ---- Support ---- */
+/* ---- What is always done in the same way ---- */
 
-/* Which end this thread is, for messages. */
-extern _Thread_local const char *role;
+/* The index of a device given by name or index. */
+int find_device(const struct net *net, const char *wanted);
 
-_Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* Fails the program if the result is not success. */
-void must(ncclResult_t result, const char *what);
-
-/* Threads and open files of the whole process. */
-int count_threads(void);
-int count_files(void);
-
-/* From now on, look_at_clock fails the program after so many seconds. */
-void set_deadline(int seconds);
-void look_at_clock(const char *what);
-/* Milliseconds that are left. */
-int time_left(void);
-
-/* A logger that prints to standard error, remembers the text, and notes lines that do not begin as
- * the plugin's lines must. */
-void log_line(ncclDebugLogLevel level, unsigned long flags, const char *file, int line,
-              const char *format, ...);
-bool log_contains(const char *text);
-void log_forget(void);
-/* Warnings about calls of this thread since its last log_forget. */
-int log_warnings(void);
-/* Fails the program if a line of the log was not as it must be. */
-void log_check(void);
+/* Both ends of a connection from `from` to `to`, made in one thread, as NCCL's GPU-direct probe does. */
+void net_join(const struct net *net, int from, int to, void **listener, void **sender,
+              void **receiver);
 
 #endif

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define GROUP 8
-#define OUTSTANDING 32
+#define OUTSTANDING NCCL_NET_MAX_REQUESTS /* of the versions that allow most */
 #define CANARY 0x5c
 
 /* ---- The channel beside the network ---- */
@@ -42,8 +42,7 @@ static void channel_read(void *data, size_t size) {
   }
 }
 
-/* Both ends come here; `step` tells whether they agree where "here" is. */
-static void meet(int step) {
+void meet(int step) {
   int theirs = -1;
   channel_write(&step, sizeof step);
   channel_read(&theirs, sizeof theirs);
@@ -84,6 +83,12 @@ static void *allocate(size_t size) {
   return data;
 }
 
+static char *allocate_exactly(size_t size) {
+  char *data = malloc(size);
+  if (!data) fail("out of memory");
+  return data;
+}
+
 /* ---- One end of a connection ---- */
 
 struct end {
@@ -91,6 +96,7 @@ struct end {
   void *comm;
   unsigned char *buffer;
   size_t size;
+  int type;      /* of memory */
   void *mhandle; /* of all of the buffer */
 };
 
@@ -144,6 +150,19 @@ static void finish(struct end *end, void *request, int n, int *sizes, const char
     fail("%s: the finished request could be tested again", what);
 }
 
+/* Flushes what was received. Host memory needs none, which is said by a null request. */
+static void flush(struct end *end, int n, const size_t *offsets, int *sizes) {
+  void *data[GROUP], *mhandles[GROUP], *request = (void *)-1;
+  for (int i = 0; i < n; i++) {
+    data[i] = end->buffer + offsets[i];
+    mhandles[i] = end->mhandle;
+  }
+  must(net_iflush(end->net, end->comm, n, data, sizes, mhandles, &request), "iflush");
+  if (!request) return;
+  if (end->type == NCCL_PTR_HOST) fail("iflush of host memory gave a request");
+  finish(end, request, 0, NULL, "flush");
+}
+
 /* ---- Another thread registers memory while data moves, as NCCL's service thread does ---- */
 
 struct registering {
@@ -160,8 +179,8 @@ static void *keep_registering(void *argument) {
   char *memory = allocate(size);
   while (!atomic_load(&registering->stop)) {
     void *first = NULL, *second = NULL;
-    must(net_reg(end->net, end->comm, memory, size, NCCL_PTR_HOST, &first), "regMr beside data");
-    must(net_reg(end->net, end->comm, memory + 100, 5000, NCCL_PTR_HOST, &second),
+    must(net_reg(end->net, end->comm, memory, size, end->type, &first), "regMr beside data");
+    must(net_reg(end->net, end->comm, memory + 100, 5000, end->type, &second),
          "regMr of a part beside data");
     if (!first || !second || first == second) fail("regMr gave %p and %p", first, second);
     must(net_dereg(end->net, end->comm, first), "deregMr beside data");
@@ -208,21 +227,10 @@ static size_t buffer_size(void) {
   return group > outstanding ? group : outstanding;
 }
 
-static void send_everything(struct end *end, bool logs) {
-  int sizes[GROUP + 1];
-
-  /* Nothing is posted at the other end yet: not ready, and not an error. */
-  void *request = (void *)-1;
-  must(net_isend(end->net, end->comm, end->buffer, 8, 1, end->mhandle, &request), "early isend");
-  if (request) fail("a send began before there was a receive for it");
-  meet(1);
-
-  /* A group, in another order than it was posted. */
+/* A receive of all buffers, whose messages are sent in another order. */
+static void send_group(struct end *end) {
+  int sizes[2];
   void *requests[GROUP];
-  for (int i = 0; i < GROUP; i++) {
-    int k = send_order[i];
-    fill(end->buffer + group_offset(k), group_sizes[k], (unsigned)k);
-  }
   for (int i = 0; i < GROUP; i++) {
     int k = send_order[i];
     requests[k] =
@@ -233,6 +241,53 @@ static void send_everything(struct end *end, bool logs) {
     if ((size_t)sizes[0] != group_sizes[k])
       fail("sent %d bytes of %zu", sizes[0], group_sizes[k]);
   }
+}
+
+static void receive_group(struct end *end, size_t *offsets, size_t *capacities, int *tags) {
+  int sizes[GROUP + 1];
+  void *request = start_receive(end, GROUP, offsets, capacities, tags, "irecv of a group");
+  finish(end, request, GROUP, sizes, "receive of a group");
+  for (int k = 0; k < GROUP; k++)
+    if ((size_t)sizes[k] != group_sizes[k])
+      fail("received %d bytes of %zu with tag %d", sizes[k], group_sizes[k], tags[k]);
+  flush(end, GROUP, offsets, sizes);
+}
+
+/* The same messages one by one. */
+static void send_singly(struct end *end) {
+  int sizes[2];
+  for (int k = 0; k < GROUP; k++) {
+    finish(end, start_send(end, group_offset(k), group_sizes[k], receive_tags[k], "isend"), 1,
+           sizes, "send");
+    if ((size_t)sizes[0] != group_sizes[k])
+      fail("sent %d bytes of %zu", sizes[0], group_sizes[k]);
+  }
+}
+
+static void receive_singly(struct end *end, size_t *offsets, size_t *capacities, int *tags) {
+  int sizes[2];
+  for (int k = 0; k < GROUP; k++) {
+    void *request = start_receive(end, 1, offsets + k, capacities + k, tags + k, "irecv");
+    finish(end, request, 1, sizes, "receive");
+    if ((size_t)sizes[0] != group_sizes[k])
+      fail("received %d bytes of %zu", sizes[0], group_sizes[k]);
+    flush(end, 1, offsets + k, sizes);
+  }
+}
+
+static void send_everything(struct end *end, bool logs) {
+  int sizes[2];
+
+  /* Nothing is posted at the other end yet: not ready, and not an error. */
+  void *request = (void *)-1;
+  must(net_isend(end->net, end->comm, end->buffer, 8, 1, end->mhandle, &request), "early isend");
+  if (request) fail("a send began before there was a receive for it");
+  meet(1);
+
+  for (int k = 0; k < GROUP; k++)
+    fill(end->buffer + group_offset(k), group_sizes[k], (unsigned)k);
+  if (net_group(end->net) == GROUP) send_group(end);
+  else send_singly(end);
   meet(2);
 
   /* No bytes, no memory handle. */
@@ -257,17 +312,18 @@ static void send_everything(struct end *end, bool logs) {
 
   /* As many as may be outstanding, sizes not asked for. */
   void *outstanding[OUTSTANDING];
-  for (int i = 0; i < OUTSTANDING; i++) {
+  int count = net_outstanding(end->net);
+  for (int i = 0; i < count; i++) {
     size_t offset = (size_t)i * OUTSTANDING_SIZE;
     fill(end->buffer + offset, OUTSTANDING_SIZE, 200 + (unsigned)i);
     outstanding[i] = start_send(end, offset, OUTSTANDING_SIZE, 11, "isend of many");
   }
-  for (int i = 0; i < OUTSTANDING; i++) finish(end, outstanding[i], 1, NULL, "send of many");
+  for (int i = 0; i < count; i++) finish(end, outstanding[i], 1, NULL, "send of many");
   meet(4);
 }
 
 static void receive_everything(struct end *end) {
-  int sizes[GROUP + 1];
+  int sizes[2];
   meet(1);
 
   size_t offsets[GROUP], capacities[GROUP];
@@ -277,30 +333,18 @@ static void receive_everything(struct end *end) {
     capacities[k] = group_sizes[k] + (k % 2 ? 100 : 0);
     tags[k] = receive_tags[k];
   }
-  void *request = start_receive(end, GROUP, offsets, capacities, tags, "irecv of a group");
-  finish(end, request, GROUP, sizes, "receive of a group");
+  if (net_group(end->net) == GROUP) receive_group(end, offsets, capacities, tags);
+  else receive_singly(end, offsets, capacities, tags);
   for (int k = 0; k < GROUP; k++) {
-    if ((size_t)sizes[k] != group_sizes[k])
-      fail("received %d bytes of %zu with tag %d", sizes[k], group_sizes[k], tags[k]);
     verify(end->buffer + offsets[k], group_sizes[k], (unsigned)k, "a group");
     verify_untouched(end->buffer, offsets[k] + group_sizes[k], group_offset(k + 1), "a group");
   }
-
-  /* Host memory needs no flush, which is said by a null request. */
-  void *data[GROUP], *mhandles[GROUP];
-  for (int k = 0; k < GROUP; k++) {
-    data[k] = end->buffer + offsets[k];
-    mhandles[k] = end->mhandle;
-  }
-  void *flush = (void *)-1;
-  must(net_iflush(end->net, end->comm, GROUP, data, sizes, mhandles, &flush), "iflush");
-  if (flush) fail("iflush of host memory gave a request");
   meet(2);
 
   size_t offset = 0, capacity = 64;
   int tag = 9;
   memset(end->buffer, CANARY, end->size);
-  request = start_receive(end, 1, &offset, &capacity, &tag, "irecv of nothing");
+  void *request = start_receive(end, 1, &offset, &capacity, &tag, "irecv of nothing");
   finish(end, request, 1, sizes, "receive of nothing");
   if (sizes[0] != 0) fail("received %d bytes of none", sizes[0]);
 
@@ -310,22 +354,25 @@ static void receive_everything(struct end *end) {
     request = start_receive(end, 1, &offset, &capacity, &tag, "irecv of too much");
     finish(end, request, 1, sizes, "receive of too much");
     if (sizes[0] != OVERSIZE_POSTED) fail("received %d bytes of too much", sizes[0]);
+    flush(end, 1, &offset, sizes);
     verify(end->buffer, OVERSIZE_POSTED, 100 + i, "too much");
     verify_untouched(end->buffer, OVERSIZE_POSTED, OVERSIZE_SENT, "too much");
   }
   meet(3);
 
   void *outstanding[OUTSTANDING];
-  for (int i = 0; i < OUTSTANDING; i++) {
+  int count = net_outstanding(end->net);
+  for (int i = 0; i < count; i++) {
     offset = (size_t)i * OUTSTANDING_SIZE;
     capacity = OUTSTANDING_SIZE;
     tag = 11;
     outstanding[i] = start_receive(end, 1, &offset, &capacity, &tag, "irecv of many");
   }
-  for (int i = 0; i < OUTSTANDING; i++) {
+  for (int i = 0; i < count; i++) {
     finish(end, outstanding[i], 1, i % 2 ? NULL : sizes, "receive of many");
-    verify(end->buffer + (size_t)i * OUTSTANDING_SIZE, OUTSTANDING_SIZE, 200 + (unsigned)i,
-           "many");
+    offset = (size_t)i * OUTSTANDING_SIZE;
+    if (i % 2 == 0) flush(end, 1, &offset, sizes);
+    verify(end->buffer + offset, OUTSTANDING_SIZE, 200 + (unsigned)i, "many");
   }
   meet(4);
 }
@@ -335,18 +382,22 @@ static void receive_everything(struct end *end) {
 /* The ways in which a connection ends. */
 enum closing { SENDER_FIRST, RECEIVER_FIRST, TOGETHER, WITH_REQUESTS, CLOSINGS };
 
-static void send_round(const struct net *net, int device, enum closing closing, bool logs) {
-  char handle[NCCL_NET_HANDLE_MAXSIZE];
-  channel_read(handle, sizeof handle);
-  struct end end = {.net = net};
+static void send_round(const struct net *net, int device, int type, enum closing closing,
+                       bool logs) {
+  /* No longer than NCCL's own, so that a sanitizer sees what is read behind it. */
+  char *handle = allocate_exactly(net_handle_size(net));
+  channel_read(handle, net_handle_size(net));
+  struct end end = {.net = net, .type = type};
   while (!end.comm) {
     end.comm = (void *)-1;
     must(net_connect(net, device, handle, &end.comm), "connect");
+    if (net_waits(net) && !end.comm) fail("connect did not wait for a communicator");
     look_at_clock("connect");
   }
+  free(handle);
   end.size = buffer_size();
   end.buffer = allocate(end.size);
-  must(net_reg(net, end.comm, end.buffer, end.size, NCCL_PTR_HOST, &end.mhandle), "regMr");
+  must(net_reg(net, end.comm, end.buffer, end.size, type, &end.mhandle), "regMr");
 
   struct registering registering;
   begin_registering(&registering, &end);
@@ -373,27 +424,31 @@ static void send_round(const struct net *net, int device, enum closing closing, 
   free(end.buffer);
 }
 
-static void receive_round(const struct net *net, int device, enum closing closing) {
-  char handle[NCCL_NET_HANDLE_MAXSIZE];
-  memset(handle, 0xaa, sizeof handle);
+static void receive_round(const struct net *net, int device, int type, enum closing closing) {
+  char *handle = allocate_exactly(net_handle_size(net));
+  memset(handle, 0xaa, net_handle_size(net));
   void *listener = NULL;
   must(net_listen(net, device, handle, &listener), "listen");
   if (!listener) fail("listen gave no communicator");
-  void *nobody = (void *)-1;
-  must(net_accept(net, listener, &nobody), "early accept");
-  if (nobody) fail("accepted somebody before anybody could know of it");
-  channel_write(handle, sizeof handle);
-  struct end end = {.net = net};
+  if (!net_waits(net)) {
+    void *nobody = (void *)-1;
+    must(net_accept(net, listener, &nobody), "early accept");
+    if (nobody) fail("accepted somebody before anybody could know of it");
+  }
+  channel_write(handle, net_handle_size(net));
+  free(handle);
+  struct end end = {.net = net, .type = type};
   while (!end.comm) {
     end.comm = (void *)-1;
     must(net_accept(net, listener, &end.comm), "accept");
+    if (net_waits(net) && !end.comm) fail("accept did not wait for a communicator");
     look_at_clock("accept");
   }
   bool close_listener_last = closing == RECEIVER_FIRST;
   if (!close_listener_last) must(net_close_listen(net, listener), "closeListen");
   end.size = buffer_size();
   end.buffer = allocate(end.size);
-  must(net_reg(net, end.comm, end.buffer, end.size, NCCL_PTR_HOST, &end.mhandle), "regMr");
+  must(net_reg(net, end.comm, end.buffer, end.size, type, &end.mhandle), "regMr");
 
   struct registering registering;
   begin_registering(&registering, &end);
@@ -401,7 +456,7 @@ static void receive_round(const struct net *net, int device, enum closing closin
   end_registering(&registering);
 
   if (closing == WITH_REQUESTS) {
-    for (int i = 0; i < OUTSTANDING; i++) {
+    for (int i = 0; i < net_outstanding(net); i++) {
       size_t offset = (size_t)i * OUTSTANDING_SIZE, capacity = OUTSTANDING_SIZE;
       int tag = 12;
       (void)start_receive(&end, 1, &offset, &capacity, &tag, "last irecv");
@@ -424,17 +479,14 @@ static void receive_round(const struct net *net, int device, enum closing closin
   free(end.buffer);
 }
 
-void transfer(const struct net *net, int device, bool first, int in, int out, bool logs) {
+void transfer(const struct net *net, int device, int type, bool first, int in, int out,
+              bool logs) {
   channel_in = in;
   channel_out = out;
   for (int closing = 0; closing < CLOSINGS; closing++) {
     for (int turn = 0; turn < 2; turn++) {
-      if ((turn == 0) == first) receive_round(net, device, (enum closing)closing);
-      else send_round(net, device, (enum closing)closing, logs);
-    }
-    if (first) {
-      printf("version %d: way %d of closing is done\n", net->abi, closing);
-      fflush(stdout);
+      if ((turn == 0) == first) receive_round(net, device, type, (enum closing)closing);
+      else send_round(net, device, type, (enum closing)closing, logs);
     }
   }
 }

@@ -24,6 +24,11 @@ pub(crate) fn built(file: &str) -> PathBuf {
 
 /// Compiles `sources` of `tests/c` as strict C11 into the program `name`.
 pub(crate) fn compile(name: &str, sources: &[&str]) -> PathBuf {
+    compile_with(name, sources, &[])
+}
+
+/// The same with further options of the compiler.
+pub(crate) fn compile_with(name: &str, sources: &[&str], options: &[&str]) -> PathBuf {
     let crate_root = Path::new(PLUGIN_CRATE);
     // One folder per test program, because they may run at the same time.
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -39,6 +44,7 @@ pub(crate) fn compile(name: &str, sources: &[&str]) -> PathBuf {
             "-pedantic",
             "-pthread",
         ])
+        .args(options)
         .arg("-I")
         .arg(crate_root.join("include"))
         .args(

@@ -32,14 +32,24 @@ struct Check {
 
 const CHECKS: &[Check] = &[
     Check {
-        promise: "exports ncclNetPlugin_v* and nothing else",
+        promise: "exports ncclNetPlugin_v2 to _v12 and nothing else",
         options: &["--wide", "--dyn-syms"],
         violation: wrong_exports,
     },
     Check {
-        promise: "needs no libibverbs to be loaded",
+        promise: "needs nothing but parts of glibc and libgcc to be loaded",
         options: &["--wide", "--dynamic"],
-        violation: needs_libibverbs,
+        violation: needs_others,
+    },
+    Check {
+        promise: "works with glibc 2.28 and later",
+        options: &["--wide", "--version-info"],
+        violation: needs_newer_glibc,
+    },
+    Check {
+        promise: "has a name of its own (SONAME)",
+        options: &["--wide", "--dynamic"],
+        violation: wrong_name,
     },
     Check {
         promise: "stays loaded (NODELETE)",
@@ -122,23 +132,86 @@ fn exports(table: &str) -> impl Iterator<Item = &str> {
 }
 
 fn wrong_exports(table: &str) -> Option<String> {
-    let is_plugin = |name: &&str| {
-        name.strip_prefix("ncclNetPlugin_v").is_some_and(|version| {
-            !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit())
-        })
-    };
-    let others: Vec<_> = exports(table).filter(|name| !is_plugin(name)).collect();
+    let tables: Vec<String> = (2..=12).map(|v| format!("ncclNetPlugin_v{v}")).collect();
+    let found: Vec<&str> = exports(table).collect();
+    let others: Vec<&str> = found
+        .iter()
+        .copied()
+        .filter(|name| !tables.iter().any(|table| table == name))
+        .collect();
     if !others.is_empty() {
         return Some(format!("it also exports {}", others.join(", ")));
     }
-    (exports(table).next().is_none()).then(|| "it exports nothing".to_owned())
+    let missing: Vec<&str> = tables
+        .iter()
+        .map(String::as_str)
+        .filter(|table| !found.contains(table))
+        .collect();
+    (!missing.is_empty()).then(|| format!("it does not export {}", missing.join(", ")))
 }
 
-fn needs_libibverbs(dynamic: &str) -> Option<String> {
-    let needed = dynamic
+/// Libraries that are on every host with glibc, as their names begin.
+const EVERYWHERE: &[&str] = &[
+    "ld-linux",
+    "libc.so.",
+    "libdl.so.",
+    "libgcc_s.so.",
+    "libm.so.",
+    "libpthread.so.",
+];
+
+fn needs_others(dynamic: &str) -> Option<String> {
+    let others: Vec<&str> = dynamic
         .lines()
-        .find(|line| line.contains("(NEEDED)") && line.contains("libibverbs"));
-    needed.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|line| line.contains("(NEEDED)"))
+        .map(|line| bracketed(line).unwrap_or(line))
+        .filter(|library| !EVERYWHERE.iter().any(|name| library.starts_with(name)))
+        .collect();
+    (!others.is_empty()).then(|| format!("it needs {}", others.join(", ")))
+}
+
+/// The newest glibc whose symbols may be needed (`crates/ncclnet-ffi/link/glibc.c` sees to it).
+const NEWEST_GLIBC: (u32, u32) = (2, 28);
+
+fn needs_newer_glibc(versions: &str) -> Option<String> {
+    // Lines as `  0x0070:   Name: GLIBC_2.34  Flags: none  Version: 8`.
+    let mut newer: Vec<&str> = versions
+        .lines()
+        .filter_map(|line| line.split_once("Name: GLIBC_")?.1.split_whitespace().next())
+        .filter(|version| glibc_version(version).is_none_or(|version| version > NEWEST_GLIBC))
+        .collect();
+    newer.sort_unstable();
+    newer.dedup();
+    (!newer.is_empty()).then(|| {
+        format!(
+            "it needs symbols of glibc {}; `readelf --dyn-syms` shows which",
+            newer.join(", ")
+        )
+    })
+}
+
+/// Major and minor number of `2.34` or `2.2.5`.
+fn glibc_version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split('.');
+    let mut next = || numbers.next()?.parse().ok();
+    Some((next()?, next()?))
+}
+
+fn wrong_name(dynamic: &str) -> Option<String> {
+    let name = dynamic
+        .lines()
+        .find(|line| line.contains("(SONAME)"))
+        .and_then(bracketed);
+    match name {
+        Some(FILE) => None,
+        Some(other) => Some(format!("it is named {other}")),
+        None => Some("it has none".to_owned()),
+    }
+}
+
+/// The part of a line between `[` and `]`.
+fn bracketed(line: &str) -> Option<&str> {
+    Some(line.split_once('[')?.1.split_once(']')?.0)
 }
 
 fn can_be_unloaded(dynamic: &str) -> Option<String> {
@@ -154,52 +227,78 @@ fn can_be_unloaded(dynamic: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "\
-Symbol table '.dynsym' contains 5 entries:
+    fn table(names: impl IntoIterator<Item = String>) -> String {
+        let mut table = "\
+Symbol table '.dynsym' contains 15 entries:
    Num:    Value          Size Type    Bind   Vis      Ndx Name
      0: 0000000000000000     0 NOTYPE  LOCAL  DEFAULT  UND
      1: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND malloc@GLIBC_2.2.5 (2)
      2: 0000000000000000     0 NOTYPE  WEAK   DEFAULT  UND __gmon_start__
-     3: 00000000000a7010   160 OBJECT  GLOBAL DEFAULT   25 ncclNetPlugin_v8
-     4: 00000000000a70b0   168 OBJECT  GLOBAL DEFAULT   25 ncclNetPlugin_v12
-";
+"
+        .to_owned();
+        for name in names {
+            table.push_str(&format!(
+                "     3: 00000000000a7010   160 OBJECT  GLOBAL DEFAULT   25 {name}\n"
+            ));
+        }
+        table
+    }
+
+    fn plugins(versions: std::ops::RangeInclusive<u32>) -> impl Iterator<Item = String> {
+        versions.map(|version| format!("ncclNetPlugin_v{version}"))
+    }
 
     #[test]
-    fn exports_are_the_plugin_and_nothing_else() {
-        assert_eq!(
-            exports(GOOD).collect::<Vec<_>>(),
-            ["ncclNetPlugin_v8", "ncclNetPlugin_v12"]
-        );
-        assert_eq!(wrong_exports(GOOD), None);
+    fn exports_are_all_tables_and_nothing_else() {
+        let good = table(plugins(2..=12));
+        assert_eq!(exports(&good).count(), 11);
+        assert_eq!(wrong_exports(&good), None);
         for extra in [
             "     5: 00000000000a7158     4 FUNC    GLOBAL DEFAULT   12 rust_eh_personality\n",
             "     5: 00000000000a7158     4 FUNC    WEAK   PROTECTED 12 ncclNetPlugin_vX\n",
-            "     5: 00000000000a7158     4 OBJECT  GLOBAL DEFAULT   12 ncclNetPlugin_v\n",
+            "     5: 00000000000a7158     4 OBJECT  GLOBAL DEFAULT   12 ncclNetPlugin_v13\n",
         ] {
             assert!(
-                wrong_exports(&format!("{GOOD}{extra}")).is_some(),
+                wrong_exports(&format!("{good}{extra}")).is_some(),
                 "{extra}"
             );
         }
-        let hidden = "     5: 00000000000a7158     4 FUNC    GLOBAL HIDDEN   12 inner\n";
-        assert_eq!(wrong_exports(&format!("{GOOD}{hidden}")), None);
-        let without: String = GOOD
-            .lines()
-            .take(5)
-            .map(|line| format!("{line}\n"))
-            .collect();
+        let hidden = "     5: 00000000000a7158     4 FUNC    GLOBAL HIDDEN   12 dlopen\n";
+        assert_eq!(wrong_exports(&format!("{good}{hidden}")), None);
         assert_eq!(
-            wrong_exports(&without).as_deref(),
-            Some("it exports nothing")
+            wrong_exports(&table(plugins(3..=12))).as_deref(),
+            Some("it does not export ncclNetPlugin_v2")
         );
+        assert!(wrong_exports(&table([])).is_some());
+    }
+
+    #[test]
+    fn needs_are_bounded() {
+        let needed = |library| format!(" 0x01 (NEEDED)   Shared library: [{library}]\n");
+        let usual = needed("libc.so.6") + &needed("libgcc_s.so.1") + &needed("libdl.so.2");
+        assert_eq!(needs_others(&usual), None);
+        let ibverbs = needs_others(&(usual + &needed("libibverbs.so.1")));
+        assert_eq!(ibverbs.as_deref(), Some("it needs libibverbs.so.1"));
+
+        let version = |version| format!("  0x0030:   Name: {version}  Flags: none  Version: 3\n");
+        let old = version("GLIBC_2.2.5") + &version("GLIBC_2.28") + &version("GCC_4.2.0");
+        assert_eq!(needs_newer_glibc(&old), None);
+        for newer in ["GLIBC_2.29", "GLIBC_2.34", "GLIBC_3.0", "GLIBC_PRIVATE"] {
+            let violation = needs_newer_glibc(&(old.clone() + &version(newer)));
+            assert!(
+                violation.is_some_and(|text| text.contains(&newer[6..])),
+                "{newer}"
+            );
+        }
     }
 
     #[test]
     fn the_dynamic_section_is_checked() {
         let libc = " 0x0000000000000001 (NEEDED)   Shared library: [libc.so.6]\n";
-        let ibverbs = " 0x0000000000000001 (NEEDED)   Shared library: [libibverbs.so.1]\n";
-        assert_eq!(needs_libibverbs(libc), None);
-        assert!(needs_libibverbs(&format!("{libc}{ibverbs}")).is_some());
+        let named = |name| format!(" 0x0e (SONAME)             Library soname: [{name}]\n");
+        assert_eq!(wrong_name(&named("libnccl-net-ibnet.so")), None);
+        assert!(wrong_name(&named("libncclnet_ffi.so")).is_some());
+        assert!(wrong_name(libc).is_some());
 
         let nodelete = " 0x000000006ffffffb (FLAGS_1)            Flags: NOW NODELETE\n";
         let now = " 0x000000006ffffffb (FLAGS_1)            Flags: NOW\n";

@@ -140,9 +140,9 @@ macro_rules! assert_refuses_garbage {
         for value in garbage() {
             let mut out: *mut c_void = ptr::without_provenance_mut(7);
             let data: *mut c_void = memory.as_mut_ptr().cast();
+            let register = table.reg_mr_dmabuf.unwrap();
             // SAFETY: pointers to live variables, and a value that is to be checked by the callee.
-            let result =
-                unsafe { (table.reg_mr_dmabuf.unwrap())(value, data, 64, PTR_HOST, 0, 0, &mut out) };
+            let result = unsafe { register(value, data, 64, PTR_HOST, 0, 0, &mut out) };
             assert!(!result.is_success() && out.is_null(), "regMrDmaBuf of {value:p}");
         }
     };

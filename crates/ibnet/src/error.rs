@@ -80,6 +80,16 @@ pub enum Error {
     #[error("{0}")]
     Verbs(#[source] Arc<verbs::Error>),
 
+    /// Memory could not be registered because some limit is hit.
+    #[error("{source}; {limits}")]
+    NoMemory {
+        /// What the device said.
+        #[source]
+        source: Arc<verbs::Error>,
+        /// Which limit it was, as far as can be told, and all the numbers.
+        limits: String,
+    },
+
     /// Posting work to a queue pair failed.
     #[error("{connection}: {source}")]
     Post {
@@ -207,6 +217,7 @@ impl Error {
             | Self::Socket { .. }
             | Self::System { .. }
             | Self::Verbs(_)
+            | Self::NoMemory { .. }
             | Self::Post { .. }
             | Self::NoGid { .. }
             | Self::DeviceFatal { .. } => ErrorKind::System,

@@ -145,12 +145,3 @@ impl Area {
         unsafe { self.mapping.as_ptr().add(offset).cast() }
     }
 }
-
-/// Bytes of a page of this system.
-pub(crate) fn page_size() -> usize {
-    match nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE) {
-        Ok(Some(size)) => usize::try_from(size).unwrap_or(4096),
-        // POSIX requires the value to be there.
-        _ => 4096,
-    }
-}

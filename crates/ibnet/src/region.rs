@@ -1,12 +1,17 @@
 //! Registered memory of the application.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use mrcache::{Lease, LeaseError};
+use mrcache::{
+    Cache, DeviceLimits, DmaBuf, Domain, LeaseError, MultiLease, Registration, Request, Target,
+};
+use nix::errno::Errno;
 use verbs::{Access, MemoryRegion};
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::handshake::message::MAX_DEVICES;
 use crate::nic::Nic;
 
 /// Registers memory for one connection. Cheap to clone, and usable from any thread while another
@@ -23,22 +28,78 @@ pub struct Registrar {
 /// region: whoever posts raw pointers keeps it alive until the request is done.
 #[derive(Clone)]
 pub struct Region {
-    /// One for each device.
-    leases: Box<[Lease<u32, MemoryRegion>]>,
-    nic: Arc<Nic>,
+    // What each send and receive looks at comes first, and needs no other memory.
+    start: usize,
+    length: usize,
     access: Access,
+    nic: Arc<Nic>,
+    keys: [Keys; MAX_DEVICES],
+    leases: MultiLease<Registered>,
+}
+
+/// The keys of a registration with one device.
+#[derive(Clone, Copy, Default)]
+struct Keys {
+    lkey: u32,
+    rkey: u32,
+}
+
+/// The registrations of an opened device, shared by its ports.
+#[derive(Clone)]
+pub(crate) struct Registrations {
+    cache: Cache<Registered>,
+    /// The one protection domain of the device.
+    domain: Domain,
+}
+
+/// A memory region in the cache. It holds its protection domain, which so outlives it.
+struct Registered(MemoryRegion);
+
+impl Registration for Registered {
+    type Error = Error;
+
+    fn deregister(self) -> Result<(), Error> {
+        Ok(self.0.deregister()?)
+    }
+}
+
+impl Registrations {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            // Users promise that their own pages stay mapped, and tell nobody when others go.
+            cache: Cache::builder().vouched_only().build(),
+            domain: Domain::unique(),
+        }
+    }
+}
+
+/// The memory of a device that is given as a DMA-BUF.
+#[derive(Clone, Copy, Debug)]
+struct DeviceBuffer<'a> {
+    descriptor: BorrowedFd<'a>,
+    buffer: DmaBuf,
+    offset: u64,
 }
 
 impl Registrar {
     pub(crate) fn new(nic: &Arc<Nic>, access: Access) -> Self {
+        let relaxed = if nic.info().relaxed_ordering {
+            // For data only, whose arrival a completion tells; what the protocol itself writes
+            // must arrive in order (pitfall 93).
+            Access::RELAXED_ORDERING
+        } else {
+            Access::empty()
+        };
         Self {
             nic: Arc::clone(nic),
-            access,
+            access: access | relaxed,
         }
     }
 
-    /// Registers `length` bytes of host memory at `data`. Whole pages are registered; regions of
-    /// the same pages share one registration.
+    /// Registers `length` bytes of host memory at `data`. Whole pages are registered, unless a
+    /// region whose pages include them is alive and allows as much: then they share its
+    /// registration.
     ///
     /// Memory registered for a sending connection may only be read by the device; for a receiving
     /// one it may be written by the peer.
@@ -50,8 +111,7 @@ impl Registrar {
     /// A null address, a length of zero, or what the device said (`ibv_reg_mr`). What was
     /// registered with other devices is undone.
     pub unsafe fn register(&self, data: *mut u8, length: usize) -> Result<Region, Error> {
-        // SAFETY: passed on to the caller.
-        unsafe { self.register_with(data, length, self.access) }
+        self.lease(data as usize, length, self.access, None)
     }
 
     /// As [`register`](Self::register), for memory of a device that the network devices reach
@@ -68,8 +128,39 @@ impl Registrar {
         data: *mut u8,
         length: usize,
     ) -> Result<Region, Error> {
-        // SAFETY: passed on to the caller.
-        unsafe { self.register_with(data, length, self.access_for_device_memory()) }
+        self.lease(data as usize, length, self.access_for_device_memory(), None)
+    }
+
+    /// Registers `length` bytes of a device's memory that begin at `offset` of the DMA-BUF
+    /// `descriptor` and that requests will name by `data`. The descriptor may be closed afterwards.
+    /// What is received there can be flushed.
+    ///
+    /// # Safety
+    /// The memory must stay until the last clone of the region is dropped.
+    ///
+    /// # Errors
+    /// As for [`register`](Self::register) (`ibv_reg_dmabuf_mr`), or an offset and an address that
+    /// differ within a page.
+    pub unsafe fn register_dmabuf(
+        &self,
+        data: *mut u8,
+        length: usize,
+        offset: u64,
+        descriptor: BorrowedFd<'_>,
+    ) -> Result<Region, Error> {
+        let buffer = DmaBuf::of(descriptor)
+            .map_err(|error| Error::system("looking at a DMA-BUF's descriptor", error))?;
+        let buffer = DeviceBuffer {
+            descriptor,
+            buffer,
+            offset,
+        };
+        self.lease(
+            data as usize,
+            length,
+            self.access_for_device_memory(),
+            Some(buffer),
+        )
     }
 
     /// Flushing reads what was received; what is sent needs none.
@@ -81,40 +172,115 @@ impl Registrar {
         }
     }
 
-    unsafe fn register_with(
+    /// Registers with every device. The memory must stay as the callers' callers promise.
+    fn lease(
         &self,
-        data: *mut u8,
+        address: usize,
         length: usize,
         access: Access,
+        buffer: Option<DeviceBuffer<'_>>,
     ) -> Result<Region, Error> {
-        let lease_on = |device: &Arc<Device>| {
-            let lease = device
-                .registrations
-                .lease(data as usize, length, access.bits(), |pages| {
-                    // SAFETY: the caller keeps the pages mapped; whole pages are mapped if one
-                    // byte is.
-                    unsafe {
-                        device
-                            .pd
-                            .register(pages.start() as *mut u8, pages.length(), access)
+        let devices = self.nic.members();
+        let requests = devices.iter().map(|device| {
+            let Registrations { cache, domain } = &device.registrations;
+            let access = comparable(access);
+            let request = match buffer {
+                None => Request::host(*domain, access, address, length),
+                Some(DeviceBuffer { buffer, offset, .. }) => {
+                    let request = Request::dmabuf(*domain, access, buffer, offset, address, length);
+                    if device.data_direct {
+                        request.data_direct()
+                    } else {
+                        request
                     }
-                });
-            lease.map_err(|error| match error {
-                LeaseError::Range(range) => Error::InvalidArgument(range.to_string()),
-                LeaseError::Register(error) => error.into(),
-            })
-        };
-        Ok(Region {
-            // After a failure the leases so far are dropped.
-            leases: self
-                .nic
-                .members()
-                .iter()
-                .map(lease_on)
-                .collect::<Result<_, _>>()?,
-            nic: Arc::clone(&self.nic),
-            access,
+                }
+            };
+            (cache, request)
+        });
+        let leases = MultiLease::take(requests, |index, target| {
+            let device = &devices[index];
+            register(device, target, access, buffer)
+                .map(Registered)
+                .map_err(|error| explain(device, error, target.length()))
         })
+        .map_err(|refused| match refused.error {
+            LeaseError::Register(error) => error,
+            invalid => Error::InvalidArgument(invalid.to_string()),
+        })?;
+        let mut keys = [Keys::default(); MAX_DEVICES];
+        for (keys, lease) in keys.iter_mut().zip(leases.leases()) {
+            *keys = Keys {
+                lkey: lease.0.lkey(),
+                rkey: lease.0.rkey(),
+            };
+        }
+        // The same pages on every device: at least those that were asked for.
+        let pages = leases.leases()[0].pages();
+        Ok(Region {
+            start: pages.start(),
+            length: pages.length(),
+            access,
+            nic: Arc::clone(&self.nic),
+            keys,
+            leases,
+        })
+    }
+}
+
+/// The call that registers with one device.
+fn register(
+    device: &Device,
+    target: &Target,
+    access: Access,
+    buffer: Option<DeviceBuffer<'_>>,
+) -> Result<MemoryRegion, verbs::Error> {
+    let (start, length) = (target.start(), target.length());
+    let (Some(buffer), Some(offset)) = (buffer, target.offset()) else {
+        // SAFETY: the caller of `Registrar::register` keeps the pages mapped; whole pages are
+        // mapped if one byte is.
+        return unsafe { device.pd.register(start as *mut u8, length, access) };
+    };
+    let (iova, fd) = (start as u64, buffer.descriptor);
+    if device.data_direct {
+        // SAFETY: the caller of `Registrar::register_dmabuf` keeps the memory.
+        unsafe {
+            device
+                .pd
+                .register_dmabuf_data_direct(offset, length, iova, fd, access)
+        }
+    } else {
+        // SAFETY: as above.
+        unsafe { device.pd.register_dmabuf(offset, length, iova, fd, access) }
+    }
+}
+
+/// The access as the cache compares it: more rights are enough, other properties must be equal.
+fn comparable(access: Access) -> mrcache::Access {
+    const RIGHTS: Access = Access::LOCAL_WRITE
+        .union(Access::REMOTE_WRITE)
+        .union(Access::REMOTE_READ)
+        .union(Access::REMOTE_ATOMIC)
+        .union(Access::MW_BIND);
+    mrcache::Access::new(access.intersection(RIGHTS).bits())
+        .with_modes(access.difference(RIGHTS).bits())
+}
+
+/// Adds which limit it was if there is no memory left to register `length` bytes.
+fn explain(device: &Device, error: verbs::Error, length: usize) -> Error {
+    if error.errno() != Some(Errno::ENOMEM as i32) {
+        return error.into();
+    }
+    let limits = DeviceLimits {
+        registrations: Some(device.attributes.max_mr.into()),
+        bytes: Some(device.attributes.max_mr_size),
+    };
+    Error::NoMemory {
+        source: Arc::new(error),
+        limits: device
+            .registrations
+            .cache
+            .shortage(length, limits)
+            .to_string(),
     }
 }
 
@@ -126,26 +292,17 @@ impl Region {
     /// The first thing that a device said (`ibv_dereg_mr`). The registrations are gone from the
     /// cache all the same, so that they are not found again.
     pub fn deregister(self) -> Result<(), Error> {
-        let mut outcome = Ok(());
-        for lease in self.leases {
-            if let Some(registration) = lease.release()
-                && let Err(error) = registration.deregister()
-                && outcome.is_ok()
-            {
-                outcome = Err(error.into());
-            }
-        }
-        outcome
+        self.leases.release()
     }
 
     /// The local key on device `device` of the connection.
     pub(crate) fn lkey(&self, device: usize) -> u32 {
-        self.leases[device].lkey()
+        self.keys[device].lkey
     }
 
     /// The remote key on device `device` of the connection.
     pub(crate) fn rkey(&self, device: usize) -> u32 {
-        self.leases[device].rkey()
+        self.keys[device].rkey
     }
 
     /// Whether what is received here can be flushed, and should be.
@@ -154,6 +311,7 @@ impl Region {
     }
 
     /// Checks that `length` bytes at `data` may be used through the devices of `nic` with `access`.
+    #[inline]
     pub(crate) fn check(
         &self,
         nic: &Arc<Nic>,
@@ -161,8 +319,9 @@ impl Region {
         data: *const u8,
         length: usize,
     ) -> Result<(), Error> {
+        let offset = (data as usize).wrapping_sub(self.start);
+        let fits = offset <= self.length && length <= self.length - offset;
         // One branch on the hot path; which of the three it was is found out afterwards.
-        let fits = self.leases[0].pages().contains(data as usize, length);
         if fits && Arc::ptr_eq(&self.nic, nic) && self.access.contains(access) {
             return Ok(());
         }
@@ -171,7 +330,6 @@ impl Region {
 
     #[cold]
     fn misfit(&self, nic: &Arc<Nic>, access: Access, data: *const u8, length: usize) -> Error {
-        let pages = self.leases[0].pages();
         Error::InvalidArgument(if !Arc::ptr_eq(&self.nic, nic) {
             // Pitfall 65.
             format!(
@@ -184,8 +342,7 @@ impl Region {
         } else {
             format!(
                 "{length} bytes at {data:p} are not in the registered pages, {} bytes at {:#x}",
-                pages.length(),
-                pages.start()
+                self.length, self.start
             )
         })
     }

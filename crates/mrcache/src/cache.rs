@@ -1,295 +1,268 @@
-//! The cache: a map from (pages, kind) to the live registration.
+//! [`Cache`]: the interface to all of it.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::fmt;
 
 use thiserror::Error;
 
-use crate::lease::{Entry, Lease, Place};
-use crate::pages::{InvalidRange, PageRange};
+use crate::hook::UnmapHook;
+use crate::index::Selection;
+use crate::invalidate::Invalidated;
+use crate::lease::Lease;
+use crate::memory::{DmaBuf, Domain};
+use crate::pages::{self, InvalidRange};
+use crate::pool::IdleLimits;
+use crate::registration::{FailedDeregistration, Registration};
+use crate::request::{Request, Target};
+use crate::shared::{Report, Shared};
+use crate::shortage::{DeviceLimits, LockedMemory, Shortage};
+use crate::statistics::Statistics;
+use crate::sync::Arc;
+use crate::tree::Interval;
 
-/// A cache of registrations `R`, told apart by their pages and by `K`. See the [crate](crate)
-/// documentation. Clones share one cache.
-pub struct Cache<K: Ord, R> {
-    shared: Arc<Shared<K, R>>,
+/// A cache of registrations `R`. Clones share it, and all threads may use it at once.
+///
+/// When the last clone is dropped, idle registrations are given back. Leases that still exist stay
+/// valid; their registrations are given back with the last lease of each.
+pub struct Cache<R: Registration>(Arc<Owner<R>>);
+
+/// What the clones of a cache share; entries and hooks only share what is inside.
+struct Owner<R: Registration>(Arc<Shared<R>>);
+
+impl<R: Registration> Drop for Owner<R> {
+    fn drop(&mut self) {
+        // Failures are reported where they happen.
+        let _ = self.0.flush(true);
+    }
 }
 
 /// Why a lease was refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LeaseError<E> {
     /// The range itself is invalid.
     #[error(transparent)]
     Range(#[from] InvalidRange),
-    /// The registration failed.
+    /// Registering failed: by this call, or by another thread's for the same memory that this call
+    /// has waited for. The next call tries again.
     #[error("{0}")]
     Register(E),
+    /// The function that registers has asked for a lease on the same memory, which would have to
+    /// wait for itself.
+    #[error(
+        "{length} bytes at {address:#x} are being registered by this very thread, which cannot wait \
+         for itself"
+    )]
+    Reentrant {
+        /// Where the memory starts.
+        address: usize,
+        /// Bytes asked for.
+        length: usize,
+    },
 }
 
-/// What a cache holds and has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Registrations that are live now.
-    pub live: usize,
-    /// Leases that shared a live registration.
-    pub hits: u64,
-    /// Leases that had to register.
-    pub misses: u64,
-}
-
-type Entries<K, R> = BTreeMap<(PageRange, K), Weak<Entry<K, R>>>;
-
-pub(crate) struct Shared<K: Ord, R> {
-    page_size: usize,
-    entries: Mutex<Entries<K, R>>,
-    hits: AtomicU64,
-    misses: AtomicU64,
-}
-
-impl<K: Ord, R> Clone for Cache<K, R> {
+impl<R: Registration> Clone for Cache<R> {
     fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
+        Self(Arc::clone(&self.0))
     }
 }
 
-impl<K: Ord + Clone, R> Default for Cache<K, R> {
+impl<R: Registration> Default for Cache<R> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Ord + Clone, R> Cache<K, R> {
-    /// An empty cache for pages of 4 KiB, the smallest that Linux has on the machines that RDMA
-    /// runs on. On a system with larger pages use [`with_page_size`](Self::with_page_size).
+impl<R: Registration> fmt::Debug for Cache<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("statistics", &self.statistics())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Registration> Cache<R> {
+    /// An empty cache with the system's page size that keeps nothing without leases, and logs
+    /// failed deregistrations as warnings (with `tracing`).
     pub fn new() -> Self {
-        Self::with_page_size(4096)
+        Self::builder().build()
     }
 
-    /// An empty cache for pages of `page_size` bytes, a power of two (`sysconf(_SC_PAGESIZE)`).
-    pub fn with_page_size(page_size: usize) -> Self {
-        assert!(page_size.is_power_of_two(), "a page size is a power of two");
-        Self {
-            shared: Arc::new(Shared {
-                page_size,
-                entries: Mutex::new(BTreeMap::new()),
-                hits: AtomicU64::new(0),
-                misses: AtomicU64::new(0),
-            }),
+    /// A cache with other settings.
+    pub fn builder() -> Builder<R> {
+        Builder {
+            page_size: None,
+            idle: None,
+            vouched_only: false,
+            report: Box::new(|failure| tracing::warn!("{failure}")),
         }
     }
 
-    /// A lease on a registration of kind `kind` that covers `length` bytes at `address`. Calls
-    /// `register` with the pages to register if no live lease covers the same ones.
+    /// A lease on a registration that covers what is requested, with at least that access. If none is
+    /// live, `register` is called to make one; if another thread is about to, its result is waited
+    /// for.
     ///
-    /// `register` runs without the cache's lock. If two threads register the same range at once,
-    /// the later one's registration is dropped and both share the earlier.
+    /// `register` runs without any lock of the cache: others use the cache meanwhile, and
+    /// it may use the cache itself, except for the same memory.
     ///
     /// # Errors
-    /// An invalid range, or what `register` returned.
-    pub fn lease<E>(
+    /// An invalid range, or what `register` returned, here or in the thread that was waited for.
+    #[inline]
+    pub fn lease(
         &self,
-        address: usize,
-        length: usize,
-        kind: K,
-        register: impl FnOnce(PageRange) -> Result<R, E>,
-    ) -> Result<Lease<K, R>, LeaseError<E>> {
-        let pages = PageRange::covering(address, length, self.shared.page_size)?;
-        let key = (pages, kind);
-        if let Some(entry) = self.shared.lock().get(&key).and_then(Weak::upgrade) {
-            self.shared.hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(Lease(entry));
+        request: &Request,
+        register: impl FnOnce(&Target) -> Result<R, R::Error>,
+    ) -> Result<Lease<R>, LeaseError<R::Error>> {
+        let shared = &self.0.0;
+        let wanted = request.wanted(shared.page_size)?;
+        if let Some(lease) = shared.hit(&wanted) {
+            return Ok(lease);
         }
+        let target = request.target(shared.page_size)?;
+        shared.miss(&wanted, &target, register)
+    }
 
-        let registration = register(pages).map_err(LeaseError::Register)?;
-        self.shared.misses.fetch_add(1, Ordering::Relaxed);
-        let entry = Arc::new(Entry {
-            place: Place {
-                shared: Arc::clone(&self.shared),
-                key: key.clone(),
-            },
-            registration,
-        });
-        let mut entries = self.shared.lock();
-        if let Some(earlier) = entries.get(&key).and_then(Weak::upgrade) {
-            // Unlock first: dropping `entry` takes the lock.
-            drop(entries);
-            return Ok(Lease(earlier));
-        }
-        entries.insert(key, Arc::downgrade(&entry));
-        Ok(Lease(entry))
+    /// A lease if a live registration covers what is requested; none if something would have to be
+    /// registered or waited for.
+    ///
+    /// # Errors
+    /// An invalid range.
+    #[inline]
+    pub fn find(&self, request: &Request) -> Result<Option<Lease<R>>, InvalidRange> {
+        let shared = &self.0.0;
+        Ok(shared.hit(&request.wanted(shared.page_size)?))
+    }
+
+    /// Host memory is about to be unmapped, or to become other memory: no registration of any of these
+    /// bytes, in any domain, is found from now on. Those without leases are given back at once,
+    /// the others with their last lease. A registration in progress is given to those who
+    /// have asked for it before, and to nobody else.
+    ///
+    /// # Errors
+    /// An invalid range.
+    pub fn invalidate(&self, address: usize, length: usize) -> Result<Invalidated, InvalidRange> {
+        let last = pages::last_byte(address, length)?;
+        Ok(self.0.0.invalidate(Selection::Host(Interval {
+            first: address as u64,
+            last: last as u64,
+        })))
+    }
+
+    /// The same for all of a DMA-BUF.
+    pub fn invalidate_dmabuf(&self, buffer: DmaBuf) -> Invalidated {
+        self.0.0.invalidate(Selection::Buffer {
+            device: buffer.device,
+            inode: buffer.inode,
+        })
+    }
+
+    /// The same for all of a domain: its device was reset or is about to be closed.
+    pub fn invalidate_domain(&self, domain: Domain) -> Invalidated {
+        self.0.0.invalidate(Selection::Domain(domain))
+    }
+
+    /// What an allocator calls before it unmaps memory.
+    pub fn unmap_hook(&self) -> UnmapHook<R> {
+        UnmapHook(Arc::clone(&self.0.0))
+    }
+
+    /// Gives all idle registrations back, and says how many they were.
+    ///
+    /// # Errors
+    /// The first failure, after all were tried.
+    pub fn flush(&self) -> Result<usize, R::Error> {
+        self.0.0.flush(false)
     }
 
     /// What the cache holds and has done.
     pub fn statistics(&self) -> Statistics {
-        Statistics {
-            live: self
-                .shared
-                .lock()
-                .values()
-                .filter(|entry| entry.strong_count() > 0)
-                .count(),
-            hits: self.shared.hits.load(Ordering::Relaxed),
-            misses: self.shared.misses.load(Ordering::Relaxed),
+        self.0.0.statistics()
+    }
+
+    /// What may be the matter if registering `wanted` bytes fails with ENOMEM, in words and numbers.
+    /// Reads `/proc`.
+    pub fn shortage(&self, wanted: usize, device: DeviceLimits) -> Shortage {
+        let statistics = self.statistics();
+        Shortage {
+            wanted: wanted as u64,
+            live: statistics.live,
+            live_bytes: statistics.live_bytes,
+            process: LockedMemory::of_this_process(),
+            device,
         }
+    }
+
+    /// Bytes of memory that the cache itself takes, the registrations included, but not what these
+    /// refer to.
+    pub fn overhead(&self) -> usize {
+        self.0.0.overhead()
     }
 }
 
-impl<K: Ord, R> Shared<K, R> {
-    fn lock(&self) -> MutexGuard<'_, Entries<K, R>> {
-        // No code under this lock can panic half-way through a change of the map.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the entry for `key` out of the map, unless a newer registration is there already.
-    pub(crate) fn forget(&self, key: &(PageRange, K)) {
-        let mut entries = self.lock();
-        if entries
-            .get(key)
-            .is_some_and(|entry| entry.strong_count() == 0)
-        {
-            entries.remove(key);
-        }
-    }
+/// Settings of a [`Cache`].
+pub struct Builder<R: Registration> {
+    page_size: Option<usize>,
+    idle: Option<IdleLimits>,
+    vouched_only: bool,
+    report: Box<Report<R::Error>>,
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::sync::Barrier;
-    use std::sync::atomic::AtomicUsize;
-    use std::thread;
-
-    use super::*;
-
-    /// Counts itself in while it lives.
-    struct Counted<'a>(&'a AtomicUsize);
-
-    impl<'a> Counted<'a> {
-        fn new(live: &'a AtomicUsize) -> Self {
-            live.fetch_add(1, Ordering::SeqCst);
-            Counted(live)
-        }
+impl<R: Registration> Builder<R> {
+    /// Registers whole pages of `bytes` bytes. The default is the system's page size,
+    /// `sysconf(_SC_PAGESIZE)`; single requests may ask for larger ones.
+    ///
+    /// # Panics
+    /// If `bytes` is no power of two.
+    #[must_use]
+    pub fn page_size(mut self, bytes: usize) -> Self {
+        assert!(bytes.is_power_of_two(), "a page size is a power of two");
+        self.page_size = Some(bytes);
+        self
     }
 
-    impl Drop for Counted<'_> {
-        fn drop(&mut self) {
-            self.0.fetch_sub(1, Ordering::SeqCst);
-        }
+    /// Keeps registrations without leases within these limits, and gives those back first that were
+    /// used longest ago. The default is to keep none.
+    ///
+    /// Who keeps idle registrations must [invalidate](Cache::invalidate) memory before it goes. So
+    /// this is instead of [`vouched_only`](Self::vouched_only).
+    #[must_use]
+    pub fn idle(mut self, limits: IdleLimits) -> Self {
+        self.idle = (limits.entries > 0).then_some(limits);
+        self.vouched_only = false;
+        self
     }
 
-    #[test]
-    fn same_pages_share_and_the_last_lease_deregisters() {
-        let live = AtomicUsize::new(0);
-        let cache = Cache::new();
-        let register = |_| Ok::<_, ()>(Counted::new(&live));
-        let first = cache.lease(0x10000, 10, 0, register).unwrap();
-        let second = cache.lease(0x10ff0, 16, 0, register).unwrap();
-        assert!(Lease::same_registration(&first, &second));
-        assert_eq!(live.load(Ordering::SeqCst), 1);
-        drop(first);
-        assert_eq!(live.load(Ordering::SeqCst), 1);
-        drop(second);
-        assert_eq!(live.load(Ordering::SeqCst), 0);
-        assert_eq!(
-            cache.statistics(),
-            Statistics {
-                live: 0,
-                hits: 1,
-                misses: 1
-            }
-        );
+    /// Finds a registration of host memory only while somebody has a lease on all of its pages. For
+    /// programs in which nobody says when memory goes; instead of [`idle`](Self::idle).
+    ///
+    /// Usually a registration is found as long as it lives. If a lease on a part of it outlives the
+    /// lease on the whole, the rest of the memory may be unmapped meanwhile and its addresses be
+    /// used for other memory, which must not be found registered: hence the rule to
+    /// [invalidate](Cache::invalidate) memory before it goes. With this setting it is
+    /// enough that every user keeps the pages mapped that the own lease was asked for: once
+    /// nobody has a lease on the whole any more, those who have one on a part keep it, and everybody
+    /// else registers anew.
+    #[must_use]
+    pub fn vouched_only(mut self) -> Self {
+        self.vouched_only = true;
+        self.idle = None;
+        self
     }
 
-    #[test]
-    fn the_last_reference_hands_the_registration_out() {
-        let live = AtomicUsize::new(0);
-        let cache = Cache::new();
-        let register = |_| Ok::<_, ()>(Counted::new(&live));
-        let first = cache.lease(0x10000, 10, 0, register).unwrap();
-        let second = first.clone();
-        assert!(first.release().is_none());
-        let registration = second.release().unwrap();
-        assert_eq!(cache.statistics().live, 0);
-        assert_eq!(live.load(Ordering::SeqCst), 1);
-        drop(registration);
-        assert_eq!(live.load(Ordering::SeqCst), 0);
+    /// Tells `report` of each deregistration that fails, instead of logging it. It is called without
+    /// any lock, from the thread that deregistered, and should not panic.
+    #[must_use]
+    pub fn on_failed_deregistration(
+        mut self,
+        report: impl Fn(&FailedDeregistration<'_, R::Error>) + Send + Sync + 'static,
+    ) -> Self {
+        self.report = Box::new(report);
+        self
     }
 
-    #[test]
-    fn kinds_do_not_share() {
-        // Pitfall 57: the address alone is not the key.
-        let live = AtomicUsize::new(0);
-        let cache = Cache::new();
-        let register = |_| Ok::<_, ()>(Counted::new(&live));
-        let read = cache.lease(0x10000, 10, "read", register).unwrap();
-        let write = cache.lease(0x10000, 10, "write", register).unwrap();
-        assert!(!Lease::same_registration(&read, &write));
-        assert_eq!(live.load(Ordering::SeqCst), 2);
-    }
-
-    #[test]
-    fn removal_keeps_the_others_findable() {
-        // Pitfall 56: deregistration of one entry must not hide another.
-        let live = AtomicUsize::new(0);
-        let cache = Cache::new();
-        let register = |_| Ok::<_, ()>(Counted::new(&live));
-        let mut leases: Vec<_> = (1..=64)
-            .map(|page| cache.lease(page << 12, 1, 0, register).unwrap())
-            .collect();
-        while leases.len() > 1 {
-            leases.remove(leases.len() / 2);
-            for lease in &leases {
-                let again = cache.lease(lease.pages().start(), 1, 0, register).unwrap();
-                assert!(Lease::same_registration(lease, &again));
-            }
-            assert_eq!(live.load(Ordering::SeqCst), leases.len());
-        }
-    }
-
-    #[test]
-    fn a_failed_registration_leaves_nothing() {
-        let cache: Cache<u8, ()> = Cache::new();
-        let refused = cache.lease(0x1000, 1, 0, |_| Err("no memory"));
-        assert_eq!(refused.err(), Some(LeaseError::Register("no memory")));
-        assert_eq!(cache.statistics().live, 0);
-        assert!(cache.lease(0x1000, 1, 0, |_| Ok::<_, ()>(())).is_ok());
-    }
-
-    #[test]
-    fn registration_runs_without_the_lock() {
-        // Pitfall 62: others must be able to use the cache while one registers.
-        let cache: Cache<u8, u8> = Cache::new();
-        let outer = cache.lease(0x1000, 1, 0, |_| {
-            let inner = cache.lease(0x2000, 1, 0, |_| Ok::<_, ()>(2)).unwrap();
-            assert_eq!(*inner, 2);
-            Ok::<_, ()>(1)
-        });
-        assert_eq!(*outer.unwrap(), 1);
-    }
-
-    #[test]
-    fn threads_on_the_same_ranges_end_with_nothing_live() {
-        let live = AtomicUsize::new(0);
-        let cache = Cache::new();
-        let start = Barrier::new(4);
-        thread::scope(|scope| {
-            for seed in 0..4_usize {
-                let (live, cache, start) = (&live, &cache, &start);
-                scope.spawn(move || {
-                    start.wait();
-                    for step in 0..5_000_usize {
-                        let page = 1 + (step * 7 + seed) % 5;
-                        let lease = cache
-                            .lease(page << 12, 1, 0, |_| Ok::<_, ()>(Counted::new(live)))
-                            .unwrap();
-                        assert_eq!(lease.pages().start(), page << 12);
-                    }
-                });
-            }
-        });
-        assert_eq!(live.load(Ordering::SeqCst), 0);
-        assert_eq!(cache.statistics().live, 0);
+    /// The cache.
+    pub fn build(self) -> Cache<R> {
+        let page_size = self.page_size.unwrap_or_else(pages::system_page_size);
+        let shared = Shared::new(page_size, self.idle, self.vouched_only, self.report);
+        Cache(Arc::new(Owner(Arc::new(shared))))
     }
 }

@@ -1,67 +1,99 @@
-//! A reference to a live registration.
+//! [`Lease`]: a reference to a live registration.
 
+use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 
-use crate::cache::Shared;
+use crate::access::Access;
+use crate::entry::Entry;
 use crate::pages::PageRange;
+use crate::registration::Registration;
+use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, into_inner};
 
-/// One reference to a registration. Dereferences to it; clones count as references of their own;
-/// when the last is dropped, the registration is.
-pub struct Lease<K: Ord, R>(pub(crate) Arc<Entry<K, R>>);
-
-/// The order of the fields is the order of drop: out of the map first, then, without the map's
-/// lock, the registration itself.
-pub(crate) struct Entry<K: Ord, R> {
-    pub(crate) place: Place<K, R>,
-    pub(crate) registration: R,
+/// One reference to a registration. Dereferences to it; clones count as references of their own.
+/// When the last one is gone, the registration is given back, or kept as idle if the cache does that.
+pub struct Lease<R: Registration> {
+    entry: Arc<Entry<R>>,
+    /// Whether it is counted among the entry's vouchers.
+    vouches: bool,
 }
 
-/// An entry's place in the map, which it leaves when this is dropped.
-pub(crate) struct Place<K: Ord, R> {
-    pub(crate) shared: Arc<Shared<K, R>>,
-    pub(crate) key: (PageRange, K),
-}
-
-impl<K: Ord, R> Lease<K, R> {
-    /// The pages that the registration covers.
-    pub fn pages(&self) -> PageRange {
-        self.0.place.key.0
+impl<R: Registration> Lease<R> {
+    /// A lease that the entry has counted already.
+    #[inline]
+    pub(crate) fn counted(entry: Arc<Entry<R>>, vouches: bool) -> Self {
+        Self { entry, vouches }
     }
 
-    /// Gives this reference back. If it was the last one, the registration leaves the cache and is
-    /// handed out, so that the caller can deregister it and see whether that works.
-    pub fn release(self) -> Option<R> {
-        let Entry {
-            place,
-            registration,
-        } = Arc::into_inner(self.0)?;
-        drop(place);
-        Some(registration)
+    /// The pages that the registration covers. They may be many more than were asked for.
+    pub fn pages(&self) -> PageRange {
+        self.entry.pages
+    }
+
+    /// What the registration allows: at least what was asked for.
+    pub fn access(&self) -> Access {
+        self.entry.key.access
+    }
+
+    /// Gives this reference back, as dropping it does.
+    ///
+    /// # Errors
+    /// It was the last one, and deregistering failed. The registration is gone from the cache all the
+    /// same. (What is kept as idle may fail later; then it is only reported.)
+    pub fn release(self) -> Result<(), R::Error> {
+        let entry = Arc::clone(&self.entry);
+        drop(self);
+        // If others give theirs back at this moment, whoever is really last deregisters.
+        into_inner(entry).map_or(Ok(()), Entry::deregister)
     }
 
     /// Whether two leases refer to one registration.
     pub fn same_registration(one: &Self, other: &Self) -> bool {
-        Arc::ptr_eq(&one.0, &other.0)
+        Arc::ptr_eq(&one.entry, &other.entry)
     }
 }
 
-impl<K: Ord, R> Clone for Lease<K, R> {
+impl<R: Registration> Clone for Lease<R> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        // There is at least one already, so nobody acts on the number meanwhile.
+        self.entry.leases.fetch_add(1, Ordering::Relaxed);
+        if self.vouches {
+            self.entry.vouchers.fetch_add(1, Ordering::Relaxed);
+        }
+        Self {
+            entry: Arc::clone(&self.entry),
+            vouches: self.vouches,
+        }
     }
 }
 
-impl<K: Ord, R> Deref for Lease<K, R> {
+impl<R: Registration> Deref for Lease<R> {
     type Target = R;
 
+    #[inline]
     fn deref(&self) -> &R {
-        &self.0.registration
+        self.entry.registration()
     }
 }
 
-impl<K: Ord, R> Drop for Place<K, R> {
+impl<R: Registration> fmt::Debug for Lease<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("pages", &self.pages())
+            .field("access", &self.access())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Registration> Drop for Lease<R> {
+    #[inline]
     fn drop(&mut self) {
-        self.shared.forget(&self.key);
+        let entry = &self.entry;
+        if self.vouches && entry.vouchers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            entry.shared.unvouched(entry);
+        }
+        if entry.leases.fetch_sub(1, Ordering::AcqRel) == 1 {
+            entry.shared.unleased(entry);
+        }
     }
 }

@@ -1,39 +1,97 @@
-//! A reference-counted, page-granular cache of memory registrations.
+//! A cache of memory registrations: right, fast, and for any registrar.
 //!
-//! Registering memory with an RDMA device pins its pages and takes micro- to milliseconds, so the
-//! same pages should not be registered twice. A [`Cache`] keeps one registration for each range of
-//! whole pages and each *kind* of registration, and hands out [`Lease`]s. When the last lease of a
-//! range is gone, the registration is dropped, which deregisters it.
+//! Registering memory with an RDMA device pins its pages and takes micro- to milliseconds, so that
+//! the same pages should not be registered twice. A [`Cache`] finds the live registration that
+//! covers a range, or has one made, and hands out [`Lease`]s. When the last lease of a registration is
+//! gone, it is given back to the device.
 //!
-//! The cache knows neither verbs nor devices. What a registration is (`R`), and what besides the
-//! pages tells two registrations apart (`K`: access flags, protection domain, kind of memory), is
-//! the caller's:
+//! **What it does.** Any live registration that covers the wanted bytes with at least the wanted
+//! [`Access`] is a hit, however ranges overlap and nest; finding it costs O(log n) in every case.
+//! Registrations of different [`Domain`]s, DMA-BUFs or modes are never mixed up. Threads that want
+//! the same new range register it once. Registrations without leases can be kept in a bounded
+//! pool ([`IdleLimits`]). Memory that goes is [invalidated](Cache::invalidate). Several devices are
+//! served [together or not at all](MultiLease).
+//!
+//! **What it does not.** It knows neither verbs nor devices: what a [`Registration`] is, and how one
+//! is made, is the caller's. It does not notice by itself that memory is unmapped, see
+//! [`UnmapHook`]. It does not join registrations: a range that no single one covers is registered
+//! anew.
+//!
+//! **Threads.** Everything may be called from any thread. A hit takes a share of one lock whose
+//! shares do not disturb each other, and that is held as a whole only while the tables
+//! change, never while anything is registered or deregistered.
+//!
+//! **Cleaning up.** A registration owns what it needs, such as its protection domain. Deregistrations
+//! that fail are returned by [`Lease::release`], counted and reported, and never found again.
 //!
 //! ```
-//! use mrcache::Cache;
+//! use mrcache::{Access, Cache, Domain, Lease, Registration, Request};
 //!
-//! struct Registration; // deregisters in its Drop
-//! let cache: Cache<&'static str, Registration> = Cache::new();
-//! let register = |_pages: mrcache::PageRange| Ok::<_, std::io::Error>(Registration);
+//! struct Registered; // deregisters below
+//! impl Registration for Registered {
+//!     type Error = String;
+//!     fn deregister(self) -> Result<(), String> {
+//!         Ok(())
+//!     }
+//! }
 //!
-//! let first = cache.lease(0x1000, 100, "write", register)?;
-//! let again = cache.lease(0x1080, 100, "write", register)?; // the same page: shared
-//! assert!(mrcache::Lease::same_registration(&first, &again));
-//! let other = cache.lease(0x1000, 100, "read", register)?; // another kind: not shared
-//! assert_eq!(cache.statistics().live, 2);
-//! # drop((first, again, other));
-//! # assert_eq!(cache.statistics().live, 0);
+//! let cache = Cache::<Registered>::new();
+//! let (domain, read, write) = (Domain::unique(), Access::new(0), Access::new(1));
+//!
+//! let whole = cache.lease(&Request::host(domain, write, 0x10000, 0x8000), |target| {
+//!     // Here a program calls ibv_reg_mr(3) for target.start() and target.length().
+//!     assert_eq!(target.length(), 0x8000);
+//!     Ok(Registered)
+//! })?;
+//! let part = cache.lease(&Request::host(domain, read, 0x12345, 10), |_| unreachable!())?;
+//! assert!(Lease::same_registration(&whole, &part));
+//!
+//! drop(whole);
+//! assert_eq!(cache.statistics().live, 1);
+//! part.release()?; // the last one: deregisters, and says if that failed
+//! assert_eq!(cache.statistics().live, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Two ranges share a registration when they cover exactly the same pages. Registration and
-//! deregistration run outside the cache's lock.
+//! A longer example, with real memory and threads, and the figures are in `docs/mrcache.md`.
 #![forbid(unsafe_code)]
 
+mod access;
 mod cache;
+mod entry;
+mod flight;
+mod hook;
+mod idle;
+mod index;
+mod inside;
+mod invalidate;
 mod lease;
+mod memory;
+mod miss;
 mod pages;
+mod pool;
+#[cfg(test)]
+#[path = "../tests/common/random.rs"]
+mod random;
+mod registration;
+mod request;
+mod several;
+mod shared;
+mod shortage;
+mod statistics;
+mod sync;
+mod tree;
 
-pub use cache::{Cache, LeaseError, Statistics};
+pub use access::Access;
+pub use cache::{Builder, Cache, LeaseError};
+pub use hook::UnmapHook;
+pub use invalidate::Invalidated;
 pub use lease::Lease;
+pub use memory::{DmaBuf, Domain};
 pub use pages::{InvalidRange, PageRange};
+pub use pool::IdleLimits;
+pub use registration::{FailedDeregistration, Registration};
+pub use request::{Request, Target};
+pub use several::{MultiLease, MultiLeaseError};
+pub use shortage::{DeviceLimits, LockedMemory, Shortage};
+pub use statistics::Statistics;

@@ -2,7 +2,10 @@
 
 use thiserror::Error;
 
-/// A non-empty range of whole pages, as a registration covers it.
+use crate::tree::Interval;
+
+/// A non-empty range of whole pages, as a registration covers it. (The last page may be cut short by
+/// the end of a DMA-BUF.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageRange {
     start: usize,
@@ -33,6 +36,58 @@ pub enum InvalidRange {
         /// Bytes asked for.
         length: usize,
     },
+    /// The offset in the DMA-BUF and the address lie differently within a page.
+    #[error(
+        "cannot register offset {offset:#x} of a DMA-BUF at {address:#x}: they lie differently \
+         within a page of {page_size} bytes"
+    )]
+    Skewed {
+        /// Address asked for.
+        address: usize,
+        /// Offset asked for.
+        offset: u64,
+        /// Bytes of a page.
+        page_size: usize,
+    },
+    /// The range is not wholly in the DMA-BUF.
+    #[error(
+        "cannot register {length} bytes at offset {offset:#x} of a DMA-BUF of {size} bytes: they \
+         are not in it"
+    )]
+    OutsideBuffer {
+        /// Offset asked for.
+        offset: u64,
+        /// Bytes asked for.
+        length: usize,
+        /// Bytes of the DMA-BUF.
+        size: u64,
+    },
+}
+
+/// The address of the last of `length` bytes at `address`.
+///
+/// # Errors
+/// A null address, a zero length, or a range beyond the address space.
+#[inline]
+pub(crate) fn last_byte(address: usize, length: usize) -> Result<usize, InvalidRange> {
+    if address == 0 {
+        return Err(InvalidRange::Null { length });
+    }
+    if length == 0 {
+        return Err(InvalidRange::Empty { address });
+    }
+    address
+        .checked_add(length - 1)
+        .ok_or(InvalidRange::Overflow { address, length })
+}
+
+/// Bytes of a page of this system.
+pub(crate) fn system_page_size() -> usize {
+    match nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE) {
+        Ok(Some(size)) => usize::try_from(size).unwrap_or(4096),
+        // POSIX requires the value to be there.
+        _ => 4096,
+    }
 }
 
 impl PageRange {
@@ -42,15 +97,7 @@ impl PageRange {
     /// A null address, a zero length, or a range beyond the address space.
     pub fn covering(address: usize, length: usize, page_size: usize) -> Result<Self, InvalidRange> {
         debug_assert!(page_size.is_power_of_two());
-        if address == 0 {
-            return Err(InvalidRange::Null { length });
-        }
-        if length == 0 {
-            return Err(InvalidRange::Empty { address });
-        }
-        let last = address
-            .checked_add(length - 1)
-            .ok_or(InvalidRange::Overflow { address, length })?;
+        let last = last_byte(address, length)?;
         // The last byte is kept instead of the end, so that the very last page does not overflow.
         let mask = page_size - 1;
         let range = Self {
@@ -72,6 +119,26 @@ impl PageRange {
     pub fn length(&self) -> usize {
         // `covering` excludes the one range whose length does not fit.
         self.last - self.start + 1
+    }
+
+    /// The last byte's address. The end would not fit if it is the end of the address space.
+    pub fn last(&self) -> usize {
+        self.last
+    }
+
+    /// At most the first `length` bytes, which are not zero.
+    pub(crate) fn shortened(self, length: usize) -> Self {
+        Self {
+            last: self.last.min(self.start.saturating_add(length - 1)),
+            ..self
+        }
+    }
+
+    pub(crate) fn interval(&self) -> Interval<u64> {
+        Interval {
+            first: self.start as u64,
+            last: self.last as u64,
+        }
     }
 
     /// Whether `length` bytes at `address` lie inside. Zero bytes lie anywhere.

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use mrcache::Cache;
 use verbs::{Context, DeviceAttributes, LinkLayer, PortAttributes, PortState, ProtectionDomain};
 
 use super::card::Function;
@@ -12,8 +11,8 @@ use super::port::{self, PortCache};
 use super::{Device, gpu_direct, max_message, opening, speed};
 use crate::config::{Config, DataDirect, RelaxedOrdering};
 use crate::error::Error;
-use crate::memory::page_size;
 use crate::monitor::Monitor;
+use crate::region::Registrations;
 use crate::stripe;
 
 /// Where the device nodes are.
@@ -230,7 +229,7 @@ fn build(
         }
         let (token, changes) =
             monitor.watch_device(&device.context, device.attributes.phys_port_count)?;
-        shared.push((token, changes, Cache::with_page_size(page_size())));
+        shared.push((token, changes, Registrations::new()));
     }
     number(&mut drafts);
     Ok(drafts

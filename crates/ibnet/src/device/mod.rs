@@ -14,8 +14,7 @@ mod pci;
 mod port;
 mod speed;
 
-use mrcache::Cache;
-use verbs::{DeviceAttributes, MemoryRegion};
+use verbs::DeviceAttributes;
 
 pub(crate) use changes::Changes;
 pub(crate) use discover::{Found, discover};
@@ -27,6 +26,7 @@ pub use port::PortReport;
 use crate::error::Error;
 use crate::handshake::message::{DeviceOffer, Link};
 use crate::monitor::DeviceToken;
+use crate::region::Registrations;
 use crate::stripe;
 
 /// A port of an opened device.
@@ -35,11 +35,9 @@ pub(crate) struct Device {
     pub(crate) pd: verbs::ProtectionDomain,
     pub(crate) attributes: DeviceAttributes,
     pub(crate) token: DeviceToken,
-    /// Registrations, told apart by their access flags.
-    pub(crate) registrations: Cache<u32, MemoryRegion>,
+    pub(crate) registrations: Registrations,
     /// Whether memory of a GPU is registered for mlx5's Data Direct function
     /// ([`verbs::ProtectionDomain::register_dmabuf_data_direct`]).
-    #[expect(dead_code, reason = "only host memory is registered")]
     pub(crate) data_direct: bool,
     port: port::PortCache,
 }

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use ncclnet_ffi::abi::{
-    Accept, Close, DeregMr, GetProperties, IrecvV8, IrecvV9, IrecvV10, IsendV8, IsendV9, IsendV10,
-    NcclResult, NetV8, NetV9, NetV10, NetV11, NetV12, RegMr, Test,
+    AcceptV7, Close, DeregMr, GetProperties, IrecvV5, IrecvV9, IrecvV10, IsendV5, IsendV9,
+    IsendV10, NcclResult, NetV8, NetV9, NetV10, NetV11, NetV12, RegMrV8, Test,
 };
 
 use super::properties::Properties;
@@ -140,7 +140,7 @@ pub(super) struct Hot {
 /// `isend`, by signature.
 #[derive(Clone, Copy)]
 pub(super) enum Isend {
-    V8(IsendV8),
+    V8(IsendV5),
     V9(IsendV9),
     V10(IsendV10),
 }
@@ -148,7 +148,7 @@ pub(super) enum Isend {
 /// `irecv`, by signature.
 #[derive(Clone, Copy)]
 pub(super) enum Irecv {
-    V8(IrecvV8),
+    V8(IrecvV5),
     V9(IrecvV9),
     V10(IrecvV10),
 }
@@ -180,8 +180,8 @@ impl Hot {
 /// The functions that are the same in all versions and that are needed often enough to be kept.
 #[derive(Clone, Copy)]
 pub(super) struct Cold {
-    pub(super) accept: Accept,
-    pub(super) reg_mr: RegMr,
+    pub(super) accept: AcceptV7,
+    pub(super) reg_mr: RegMrV8,
     pub(super) dereg_mr: DeregMr,
     pub(super) close_send: Close,
     pub(super) close_recv: Close,

@@ -76,6 +76,8 @@ impl Connecting {
         handle: &Handle,
         options: ConnectOptions,
     ) -> Result<Self, Error> {
+        // A port that cannot be used is an error at once, and none for the listener.
+        introduce(&nic, &inner.config)?;
         let dial = Dial::new(handle.address(), &inner.config)?;
         let call = Call {
             handle: *handle,

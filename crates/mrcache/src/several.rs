@@ -79,7 +79,8 @@ impl<R: Registration> MultiLease<R> {
         let mut outcome = Ok(());
         for lease in self.0 {
             // Every one is given back, also after one has failed.
-            outcome = outcome.and(lease.release());
+            let result = lease.release();
+            outcome = outcome.and(result);
         }
         outcome
     }

@@ -21,13 +21,13 @@ use crate::{fabric, set_errno};
 pub(crate) struct NullQp {
     pub(crate) raw: ibv_qp,
     /// Where the writes go. Null until it was found.
-    pub(crate) peer: *mut NullQp,
+    pub(crate) peer: *mut Self,
     /// The receives that are posted, by identifier: what arrives has no need of their buffers.
     pub(crate) receives: Ring<u64>,
     /// What waits for the peer: to be connected, or to post a receive.
     pub(crate) stalled: VecDeque<Stalled>,
     /// The queue pair that waits for this one, or null.
-    pub(crate) waiting: *mut NullQp,
+    pub(crate) waiting: *mut Self,
     pub(crate) signal_all: bool,
     pub(crate) cap: ibv_qp_cap,
     attributes: ibv_qp_attr,

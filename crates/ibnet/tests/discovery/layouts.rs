@@ -528,7 +528,7 @@ fn there_is_no_largest_number_of_devices() {
             };
             writeln!(
                 description,
-                "rdma mlx5_{card} on {place} guid={card:x} : ib 4xHDR; ib 4xHDR"
+                "rdma mlx5_{card} on {place} guid=1{card:x} : ib 4xHDR; ib 4xHDR"
             )
             .unwrap();
         }

@@ -111,7 +111,7 @@ fn what_cannot_be_merged_changes_nothing() {
 #[test]
 fn at_most_eight() {
     let description: String = (0..9)
-        .map(|index| format!("rdma a{index} on virtual guid={index} : ib 4xNDR\n"))
+        .map(|index| format!("rdma a{index} on virtual guid=1{index} : ib 4xNDR\n"))
         .collect();
     let machine = Machine::new(&description);
     let fabric = machine.fabric();

@@ -27,8 +27,10 @@ pub struct Registrar {
 /// Clones share it; when the last is gone the memory is deregistered. Requests do not hold their
 /// region: whoever posts raw pointers keeps it alive until the request is done.
 #[derive(Clone)]
-pub struct Region {
-    // What each send and receive looks at comes first, and needs no other memory.
+pub struct Region(Arc<Inner>);
+
+struct Inner {
+    // What each send and receive looks at lies together.
     start: usize,
     length: usize,
     access: Access,
@@ -216,14 +218,14 @@ impl Registrar {
         }
         // The same pages on every device: at least those that were asked for.
         let pages = leases.leases()[0].pages();
-        Ok(Region {
+        Ok(Region(Arc::new(Inner {
             start: pages.start(),
             length: pages.length(),
             access,
             nic: Arc::clone(&self.nic),
             keys,
             leases,
-        })
+        })))
     }
 }
 
@@ -292,22 +294,25 @@ impl Region {
     /// The first thing that a device said (`ibv_dereg_mr`). The registrations are gone from the
     /// cache all the same, so that they are not found again.
     pub fn deregister(self) -> Result<(), Error> {
-        self.leases.release()
+        match Arc::into_inner(self.0) {
+            Some(inner) => inner.leases.release(),
+            None => Ok(()),
+        }
     }
 
     /// The local key on device `device` of the connection.
     pub(crate) fn lkey(&self, device: usize) -> u32 {
-        self.keys[device].lkey
+        self.0.keys[device].lkey
     }
 
     /// The remote key on device `device` of the connection.
     pub(crate) fn rkey(&self, device: usize) -> u32 {
-        self.keys[device].rkey
+        self.0.keys[device].rkey
     }
 
     /// Whether what is received here can be flushed, and should be.
     pub(crate) fn needs_flush(&self) -> bool {
-        self.access.contains(Access::REMOTE_READ)
+        self.0.access.contains(Access::REMOTE_READ)
     }
 
     /// Checks that `length` bytes at `data` may be used through the devices of `nic` with `access`.
@@ -319,10 +324,11 @@ impl Region {
         data: *const u8,
         length: usize,
     ) -> Result<(), Error> {
-        let offset = (data as usize).wrapping_sub(self.start);
-        let fits = offset <= self.length && length <= self.length - offset;
+        let inner = &*self.0;
+        let offset = (data as usize).wrapping_sub(inner.start);
+        let fits = offset <= inner.length && length <= inner.length - offset;
         // One branch on the hot path; which of the three it was is found out afterwards.
-        if fits && Arc::ptr_eq(&self.nic, nic) && self.access.contains(access) {
+        if fits && Arc::ptr_eq(&inner.nic, nic) && inner.access.contains(access) {
             return Ok(());
         }
         Err(self.misfit(nic, access, data, length))
@@ -330,19 +336,19 @@ impl Region {
 
     #[cold]
     fn misfit(&self, nic: &Arc<Nic>, access: Access, data: *const u8, length: usize) -> Error {
-        Error::InvalidArgument(if !Arc::ptr_eq(&self.nic, nic) {
+        Error::InvalidArgument(if !Arc::ptr_eq(&self.0.nic, nic) {
             // Pitfall 65.
             format!(
                 "memory registered on {} used on {}",
-                self.nic.info().name,
+                self.0.nic.info().name,
                 nic.info().name
             )
-        } else if !self.access.contains(access) {
+        } else if !self.0.access.contains(access) {
             "memory registered for sending used for receiving".to_owned()
         } else {
             format!(
                 "{length} bytes at {data:p} are not in the registered pages, {} bytes at {:#x}",
-                self.length, self.start
+                self.0.length, self.0.start
             )
         })
     }

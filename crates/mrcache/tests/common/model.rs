@@ -197,7 +197,7 @@ impl Game {
             (Space::Host, place)
         };
         Wanted {
-            domain: usize::from(how % 8 == 0),
+            domain: usize::from(how.is_multiple_of(8)),
             rights: u32::from(how / 8 % 4),
             modes: u32::from(how / 32 == 0) << 8,
             space,

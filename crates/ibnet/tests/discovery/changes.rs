@@ -4,8 +4,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use ibnet::{ConnectOptions, Error, Handle, Transport};
-use simverbs::{Fabric, GidSlot, HcaPort};
+use ibnet::{ConnectOptions, Error, Handle, RecvConnection, SendConnection, Transport};
+use simverbs::{Fabric, GidSlot, HcaPort, When};
 use verbs::{EventType, Gid};
 
 use crate::drivers::calls;
@@ -48,6 +48,23 @@ impl Bench {
         self.transport
             .connect(device, &self.handle, options)
             .map(drop)
+    }
+
+    /// A connection of the first port to itself.
+    fn connect(&self) -> Result<(SendConnection, RecvConnection), Error> {
+        let mut listener = self.transport.listen(0)?;
+        let options = ConnectOptions::default();
+        let mut connecting = self.transport.connect(0, &listener.handle(), options)?;
+        let (mut sending, mut receiving) = (None, None);
+        while sending.is_none() || receiving.is_none() {
+            if sending.is_none() {
+                sending = connecting.poll()?;
+            }
+            if receiving.is_none() {
+                receiving = listener.poll_accept()?;
+            }
+        }
+        Ok((sending.unwrap(), receiving.unwrap()))
     }
 
     /// The GID that the first port would use.
@@ -113,6 +130,129 @@ fn a_changed_table_is_read_again() {
         v4(5),
     ]);
     bench.attempt_until_read(0);
+}
+
+/// A message over it.
+fn talk(sending: &mut SendConnection, receiving: &mut RecvConnection) -> Result<(), Error> {
+    let receive = receiving.recv(receiving.registrar().buffer(5)?, 0)?;
+    let mut buffer = sending.registrar().buffer(5)?;
+    buffer.copy_from_slice(b"hello");
+    let send = sending.send(buffer, 0)?;
+    assert_eq!(receiving.wait(receive)?[..], *b"hello");
+    sending.wait(send).map(drop)
+}
+
+#[test]
+fn the_choice_follows_every_change_and_connections_work_with_it() {
+    let bench = Bench::new(&[]);
+    let link_local = GidSlot::roce_v2_ipv6("fe80::7".parse().unwrap());
+    let global = GidSlot::roce_v2_ipv6("fd00::7".parse().unwrap());
+    let old = GidSlot::roce_v1(Ipv4Addr::new(10, 0, 0, 1));
+    let other_subnet = GidSlot::roce_v2(Ipv4Addr::new(10, 9, 0, 1));
+    let unreadable = GidSlot::Unreadable(nix::errno::Errno::EINVAL as i32);
+    for (what, table, chosen) in [
+        ("the usual one", vec![old, v4(1)], "::ffff:10.0.0.1"),
+        (
+            "an address in front",
+            vec![old, v4(2), v4(1)],
+            "::ffff:10.0.0.2",
+        ),
+        (
+            "the first removed",
+            vec![old, GidSlot::Empty, v4(1)],
+            "::ffff:10.0.0.1",
+        ),
+        ("the other way round", vec![v4(1), v4(2)], "::ffff:10.0.0.1"),
+        ("two subnets", vec![other_subnet, v4(1)], "::ffff:10.9.0.1"),
+        (
+            "one subnet left",
+            vec![GidSlot::Empty, v4(1)],
+            "::ffff:10.0.0.1",
+        ),
+        ("IPv6 alone", vec![link_local, global], "fd00::7"),
+        ("the link's own address alone", vec![link_local], "fe80::7"),
+        (
+            "another's in between",
+            vec![unreadable, link_local, v4(3)],
+            "::ffff:10.0.0.3",
+        ),
+    ] {
+        bench.port("a0", 1).set_gids(table);
+        assert_eq!(bench.chosen(), chosen, "{what}");
+        let (mut sending, mut receiving) = bench.connect().unwrap();
+        talk(&mut sending, &mut receiving).unwrap();
+    }
+}
+
+#[test]
+fn a_device_that_failed_serves_again() {
+    // Pitfall 8: a fatal event ends the connections that there are, not those to come.
+    let bench = Bench::new(&[]);
+    let (mut sending, mut receiving) = bench.connect().unwrap();
+    talk(&mut sending, &mut receiving).unwrap();
+    bench.fabric.hca("a0").unwrap().fail();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let error = loop {
+        match talk(&mut sending, &mut receiving) {
+            Ok(()) => assert!(Instant::now() < deadline, "the event is never told"),
+            Err(error) => break error,
+        }
+    };
+    drop(error);
+    let (mut sending, mut receiving) = bench.connect().unwrap();
+    talk(&mut sending, &mut receiving).unwrap();
+}
+
+#[test]
+fn a_completion_queue_that_fails_ends_its_own_connection_only() {
+    let bench = Bench::new(&[]);
+    let (mut sending, mut receiving) = bench.connect().unwrap();
+    let (mut other_sending, mut other_receiving) = bench.connect().unwrap();
+    let overrun = bench.fabric.faults().overrun_cq("a0", When::Nth(1));
+    let mut outcome = talk(&mut sending, &mut receiving);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while outcome.is_ok() {
+        assert!(Instant::now() < deadline, "the event is never told");
+        outcome = talk(&mut sending, &mut receiving);
+    }
+    assert_eq!(overrun.struck(), 1);
+    for _ in 0..100 {
+        talk(&mut other_sending, &mut other_receiving).unwrap();
+    }
+}
+
+#[test]
+fn events_find_their_device_although_the_list_was_sorted() {
+    // Pitfall 102: the kernel lists them the other way round.
+    let machine = Machine::new(
+        "pci 01:00.0
+         pci 02:00.0
+         rdma late on 02:00.0 guid=c2 : eth 4xEDR
+         rdma early on 01:00.0 guid=c1 : eth 4xEDR",
+    );
+    let fabric = machine.fabric();
+    let transport = machine.open(&fabric, &[]).unwrap();
+    let names: Vec<String> = transport
+        .devices()
+        .into_iter()
+        .map(|info| info.name)
+        .collect();
+    assert_eq!(names, ["early", "late"]);
+    let listener = transport.listen(0).unwrap();
+    let bench = Bench {
+        handle: listener.handle(),
+        _listener: listener,
+        transport,
+        fabric,
+        _machine: machine,
+    };
+    bench.attempt(0).unwrap();
+    bench.attempt(1).unwrap();
+    bench.port("late", 1).report(EventType::GID_CHANGE);
+    bench.attempt_until_read(1);
+    let before = table_reads();
+    bench.attempt(0).unwrap();
+    assert_eq!(table_reads(), before, "the event was for the other device");
 }
 
 #[test]

@@ -136,6 +136,23 @@ fn at_most_eight() {
 }
 
 #[test]
+fn long_names_are_whole() {
+    // Pitfall 17: nothing is cut or left unterminated.
+    let names: Vec<String> = (0..8)
+        .map(|index| format!("{index}{}", "x".repeat(62)))
+        .collect();
+    let description: String = names
+        .iter()
+        .map(|name| format!("rdma {name} on virtual : ib 4xNDR\n"))
+        .collect();
+    let machine = Machine::new(&description);
+    let fabric = machine.fabric();
+    let transport = machine.open(&fabric, &[]).unwrap();
+    let index = transport.merge(&[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+    assert_eq!(transport.devices()[index].name, names.join("+"));
+}
+
+#[test]
 fn the_user_can_forbid_it() {
     let transport = open(&[("NCCL_IB_MERGE_NICS", "0")]);
     let error = transport.merge(&[0, 1]).unwrap_err();

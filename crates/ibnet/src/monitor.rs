@@ -5,10 +5,13 @@
 //! be destroyed before) and logged; whoever is concerned finds a bit set in its [`Attention`] at
 //! the next call, which costs that call one relaxed load and no system call.
 
+mod attention;
+mod events;
+
 use std::collections::HashMap;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -16,39 +19,14 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use verbs::{AsyncEvent, Context, CqId, EventType};
+use verbs::{AsyncEvent, Context, EventType};
+
+pub(crate) use attention::{Attention, CONTROL, ENDING, FATAL, PORT};
+pub(crate) use events::{DeviceToken, Exposed, Fatal, Subject};
 
 use crate::device::Changes;
 use crate::error::Error;
-
-/// Bits that tell the owner of a connection to look at something off the hot path.
-#[derive(Debug, Default)]
-pub(crate) struct Attention(AtomicU32);
-
-/// Something happened on the control channel.
-pub(crate) const CONTROL: u32 = 1;
-/// The device or the queue pair is beyond repair.
-pub(crate) const FATAL: u32 = 2;
-/// Set by the owner itself: the connection is ending, keep looking.
-pub(crate) const ENDING: u32 = 4;
-/// A port of the connection has gained or lost its link, or its address.
-pub(crate) const PORT: u32 = 8;
-
-impl Attention {
-    /// The bits that are set. The cheap check of the hot path.
-    pub(crate) fn bits(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn raise(&self, bits: u32) {
-        self.0.fetch_or(bits, Ordering::Release);
-    }
-
-    /// Clears `bits`, and sees everything that was done before they were raised.
-    pub(crate) fn clear(&self, bits: u32) {
-        self.0.fetch_and(!bits, Ordering::AcqRel);
-    }
-}
+use events::{Meaning, meaning};
 
 /// Handle on the events thread. Dropping it ends and joins the thread.
 pub(crate) struct Monitor {
@@ -79,46 +57,6 @@ enum Watched {
         fatal: Vec<Fatal>,
     },
 }
-
-/// What a connection uses of one device, and by which events can hit it.
-#[derive(Clone, Debug)]
-pub(crate) struct Exposed {
-    pub(crate) device: DeviceToken,
-    /// The port, if the connection wants [`PORT`] to be raised.
-    pub(crate) port: Option<u8>,
-    pub(crate) queue_pairs: Vec<u32>,
-    pub(crate) completion_queues: Vec<CqId>,
-}
-
-/// Something that can no longer be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fatal {
-    pub(crate) device: DeviceToken,
-    pub(crate) subject: Subject,
-}
-
-/// What of a device a fatal event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Subject {
-    Device,
-    QueuePair(u32),
-    CompletionQueue(CqId),
-}
-
-/// What an event means to us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
-    Fatal(Subject),
-    /// What is known of the port may be out of date.
-    PortChanged(u8),
-    /// What is known of every port may be out of date.
-    DeviceChanged,
-    Nothing,
-}
-
-/// Names a watched device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceToken(u64);
 
 /// A watched connection; watching ends when this is dropped.
 pub(crate) struct Watch {
@@ -413,173 +351,5 @@ impl Shared {
     }
 }
 
-impl Exposed {
-    fn is_hit_by(&self, fatal: Fatal) -> bool {
-        self.device == fatal.device
-            && match fatal.subject {
-                Subject::Device => true,
-                Subject::QueuePair(number) => self.queue_pairs.contains(&number),
-                Subject::CompletionQueue(id) => self.completion_queues.contains(&id),
-            }
-    }
-}
-
-/// What an event means, by its kind and what it names. Its port is the event's own, never that of
-/// whoever happens to look (pitfall 5).
-fn meaning(event: &AsyncEvent) -> Meaning {
-    let kind = event.kind();
-    if kind == EventType::DEVICE_FATAL {
-        return Meaning::Fatal(Subject::Device);
-    }
-    if kind == EventType::DEVICE_SPEED_CHANGE {
-        return Meaning::DeviceChanged;
-    }
-    if kind.is_fatal() {
-        // Shared receive queues and work queues are not used here.
-        let queue_pair = event.qp_number().map(Subject::QueuePair);
-        let subject = queue_pair.or_else(|| event.cq_id().map(Subject::CompletionQueue));
-        return subject.map_or(Meaning::Nothing, Meaning::Fatal);
-    }
-    event.port().map_or(Meaning::Nothing, Meaning::PortChanged)
-}
-
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-    use std::time::{Duration, Instant};
-
-    use super::*;
-
-    fn pair() -> (Arc<TcpStream>, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Arc::new(one), listener.accept().unwrap().0)
-    }
-
-    fn wait_for(attention: &Attention, bits: u32) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while attention.bits() & bits == 0 {
-            if Instant::now() > deadline {
-                return false;
-            }
-            thread::yield_now();
-        }
-        true
-    }
-
-    #[test]
-    fn data_raises_attention_once_until_rearmed() {
-        let monitor = Monitor::start(true).unwrap();
-        let (ours, mut theirs) = pair();
-        let attention = Arc::new(Attention::default());
-        let watch = monitor
-            .watch_connection(&ours, &attention, Vec::new())
-            .unwrap();
-        theirs.write_all(b"x").unwrap();
-        assert!(wait_for(&attention, CONTROL));
-        attention.clear(CONTROL);
-        let mut byte = [0];
-        (&*ours).read_exact(&mut byte).unwrap();
-        watch.rearm().unwrap();
-        drop(theirs); // end of stream
-        assert!(wait_for(&attention, CONTROL));
-    }
-
-    fn exposed(device: u64, port: Option<u8>, queue_pairs: &[u32]) -> Exposed {
-        Exposed {
-            device: DeviceToken(device),
-            port,
-            queue_pairs: queue_pairs.to_vec(),
-            completion_queues: Vec::new(),
-        }
-    }
-
-    fn fatal(device: u64, subject: Subject) -> Fatal {
-        let device = DeviceToken(device);
-        Fatal { device, subject }
-    }
-
-    #[test]
-    fn fatal_events_latch_on_whom_they_name() {
-        let monitor = Monitor::start(true).unwrap();
-        let (ours, _theirs) = pair();
-        let mine = Arc::new(Attention::default());
-        let uses = vec![exposed(5, None, &[7]), exposed(9, None, &[8])];
-        let watch = monitor.watch_connection(&ours, &mine, uses).unwrap();
-        for other in [
-            fatal(6, Subject::Device),
-            fatal(5, Subject::QueuePair(8)),
-            fatal(9, Subject::QueuePair(7)),
-        ] {
-            monitor.shared.raise_fatal(other);
-        }
-        assert_eq!(mine.bits(), 0);
-        assert_eq!(watch.fatal(), []);
-        let hits = [fatal(5, Subject::QueuePair(7)), fatal(9, Subject::Device)];
-        for hit in [hits[0], hits[0], hits[1]] {
-            monitor.shared.raise_fatal(hit);
-            assert_eq!(mine.bits(), FATAL);
-            mine.clear(FATAL);
-        }
-        assert_eq!(watch.fatal(), hits);
-        // A rebuilt path has another queue pair.
-        watch.expose(vec![exposed(5, None, &[17])]);
-        monitor.shared.raise_fatal(hits[0]);
-        assert_eq!(mine.bits(), 0);
-        monitor.shared.raise_fatal(fatal(5, Subject::QueuePair(17)));
-        assert_eq!(mine.bits(), FATAL);
-    }
-
-    #[test]
-    fn who_does_not_want_events_is_not_hit() {
-        let monitor = Monitor::start(false).unwrap();
-        let (ours, _theirs) = pair();
-        let mine = Arc::new(Attention::default());
-        let uses = vec![exposed(5, None, &[7])];
-        let _watch = monitor.watch_connection(&ours, &mine, uses).unwrap();
-        let changes = Changes::new(1);
-        let meaning = Meaning::Fatal(Subject::Device);
-        monitor.shared.act(DeviceToken(5), &changes, meaning);
-        assert_eq!(mine.bits(), 0);
-        // What is known of it is out of date all the same.
-        assert_eq!(changes.of(1), 1);
-    }
-
-    #[test]
-    fn port_events_are_for_their_port() {
-        // Pitfall 5: not for whichever port's thread happens to read them.
-        let monitor = Monitor::start(true).unwrap();
-        let (ours, _theirs) = pair();
-        let mine = Arc::new(Attention::default());
-        let uses = vec![exposed(5, Some(2), &[7])];
-        let _watch = monitor.watch_connection(&ours, &mine, uses).unwrap();
-        let changes = Changes::new(2);
-        let act = |meaning| monitor.shared.act(DeviceToken(5), &changes, meaning);
-        act(Meaning::PortChanged(1));
-        assert_eq!((mine.bits(), changes.of(1), changes.of(2)), (0, 1, 0));
-        act(Meaning::PortChanged(2));
-        assert_eq!((mine.bits(), changes.of(1), changes.of(2)), (PORT, 1, 1));
-        mine.clear(PORT);
-        act(Meaning::DeviceChanged);
-        assert_eq!((mine.bits(), changes.of(1), changes.of(2)), (PORT, 2, 2));
-        // Numbers that no port has are harmless.
-        act(Meaning::PortChanged(0));
-        act(Meaning::PortChanged(255));
-        assert_eq!((changes.of(0), changes.of(255)), (0, 0));
-    }
-
-    #[test]
-    fn the_thread_ends_with_the_monitor_and_watches_outlive_it() {
-        let monitor = Monitor::start(true).unwrap();
-        let (ours, _theirs) = pair();
-        let attention = Arc::new(Attention::default());
-        let watch = monitor
-            .watch_connection(&ours, &attention, Vec::new())
-            .unwrap();
-        drop(monitor); // joins
-        assert_eq!(watch.shared.lock().len(), 1);
-        drop(watch);
-    }
-}
+mod tests;

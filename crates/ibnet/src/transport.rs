@@ -72,11 +72,14 @@ impl Transport {
         let Found { devices, left_out } = discover(&library, &config, &monitor)?;
         for device in &devices {
             let info = &device.info;
+            let speed = match info.speed_mbps {
+                0 => "unknown speed".to_owned(),
+                speed => format!("{speed} Mb/s"),
+            };
             tracing::info!(
-                "{}: {}, {} Mb/s, MTU {}, messages to {} bytes, firmware {}, PCI {}",
+                "{}: {}, {speed}, MTU {}, messages to {} bytes, firmware {}, PCI {}",
                 device.label(),
                 info.link_name(),
-                info.speed_mbps,
                 info.mtu,
                 info.max_message,
                 info.firmware,

@@ -303,8 +303,9 @@ fn port_speed(context: &Context, port: u8, state: &PortAttributes, config: &Conf
     } else {
         None
     };
-    let interface = match state.link_layer {
-        LinkLayer::Ethernet => {
+    let interface = match (effective, state.link_layer) {
+        // Reading hundreds of files, only if it can matter.
+        (None, LinkLayer::Ethernet) => {
             speed::of_interface(context.device().sysfs_path(), port, &config.sysfs)
         }
         _ => None,

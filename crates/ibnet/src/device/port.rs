@@ -117,18 +117,19 @@ impl PortCache {
                 reason: format!("{}: its state is {}", self.label(), attributes.state),
             });
         }
-        let mut known = self.lock();
-        if let Some(known) = &*known
+        // Not held while the device is asked: two attempts at once may both ask.
+        let known = self.lock().clone();
+        if let Some(known) = known
             && known.changes == changes
-            && self.still_holds(known, &attributes)
+            && self.still_holds(&known, &attributes)
         {
-            return Ok(known.local.clone());
+            return Ok(known.local);
         }
         // Not kept if it fails: the next attempt asks again.
-        *known = None;
+        *self.lock() = None;
         let fresh = self.find_out(changes, attributes)?;
         let local = fresh.local.clone();
-        *known = Some(fresh);
+        *self.lock() = Some(fresh);
         Ok(local)
     }
 
@@ -237,7 +238,7 @@ impl PortCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Known>> {
-        // No code under this lock leaves the value half changed.
+        // No code under this lock can panic.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

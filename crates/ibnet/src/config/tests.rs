@@ -1,0 +1,153 @@
+//! What is accepted, and how what is not is named.
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn config(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    Config::from_variables(&|name| {
+        variables
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| (*value).to_owned())
+    })
+}
+
+#[test]
+fn nothing_set_gives_the_defaults() {
+    let parsed = config(&[]).unwrap();
+    assert_eq!(format!("{parsed:?}"), format!("{:?}", Config::default()));
+    let empty = config(&[("NCCL_IB_TIMEOUT", ""), ("NCCL_IB_HCA", " ")]).unwrap();
+    assert_eq!(format!("{empty:?}"), format!("{:?}", Config::default()));
+}
+
+#[test]
+fn values_arrive_in_their_fields() {
+    let parsed = config(&[
+        ("NCCL_IB_DISABLE", "1"),
+        ("NCCL_IB_GID_INDEX", "3"),
+        ("NCCL_IB_TIMEOUT", "22"),
+        ("NCCL_IB_RETRY_CNT", "5"),
+        ("NCCL_IB_PKEY", "65535"),
+        ("NCCL_IB_SL", "15"),
+        ("NCCL_IB_TC", "106"),
+        ("NCCL_IB_FIFO_TC", "192"),
+        ("NCCL_IB_DEVICE_PCI_ORDER", "0"),
+        ("NCCL_IB_MERGE_VFS", "0"),
+        ("NCCL_IB_MERGE_NICS", "0"),
+        ("NCCL_IB_QUERY_PORT_SPEED", "0"),
+        ("NCCL_IB_DATA_DIRECT", "2"),
+        ("NCCL_IB_PCI_RELAXED_ORDERING", "1"),
+        ("NCCL_IB_RETURN_ASYNC_EVENTS", "0"),
+        ("NCCL_SOCKET_FAMILY", "AF_INET6"),
+        ("NCCL_IBVERBS_LIB", "/opt/libibverbs.so.1"),
+        ("IBNET_CONNECT_TIMEOUT", "5"),
+    ])
+    .unwrap();
+    assert!(parsed.disabled);
+    assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), Some(3));
+    assert_eq!((parsed.timeout, parsed.retry_count), (22, 5));
+    assert_eq!(parsed.partition, Partition::Index(65_535));
+    assert_eq!(parsed.service_level, 15);
+    assert_eq!(parsed.traffic_class, Some(106));
+    assert_eq!(parsed.fifo_traffic_class, Some(192));
+    assert!(!parsed.pci_order && !parsed.merge_vfs && !parsed.merge_nics);
+    assert!(!parsed.query_port_speed && !parsed.return_async_events);
+    assert_eq!(parsed.data_direct, DataDirect::Both);
+    assert_eq!(parsed.relaxed_ordering, RelaxedOrdering::Force);
+    assert_eq!(parsed.family, Some(Family::V6));
+    assert_eq!(parsed.library, Some(PathBuf::from("/opt/libibverbs.so.1")));
+    assert_eq!(parsed.connect_timeout, Duration::from_secs(5));
+}
+
+#[test]
+fn what_is_set_about_gids_is_demanded() {
+    let parsed = config(&[
+        ("NCCL_IB_GID_INDEX", "mlx5_0:1=3,mlx5_1=5"),
+        ("NCCL_IB_ADDR_FAMILY", "AF_INET6"),
+        ("NCCL_IB_ADDR_RANGE", "fd00::/8,10.0.0.0/8"),
+        ("NCCL_IB_ROCE_VERSION_NUM", "1"),
+        ("NCCL_IB_ROUTABLE_FLID_GID_INDEX", "2"),
+        ("IBNET_GID_NETDEVS", "eth2.100"),
+    ])
+    .unwrap();
+    assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), Some(3));
+    assert_eq!(parsed.gid_index.for_port("mlx5_0", 2), None);
+    assert_eq!(parsed.gid.family, Wish::Require(gid::Family::Ipv6));
+    assert_eq!(parsed.gid.ranges.0.len(), 2);
+    assert_eq!(parsed.gid.roce_version, Wish::Require(gid::RoceVersion::V1));
+    assert_eq!(parsed.gid.flid_index, gid::FlidIndex(Some(2)));
+    assert!(matches!(parsed.gid.netdevs, Some(Wish::Require(_))));
+    // Nothing set demands nothing.
+    assert_eq!(config(&[]).unwrap().gid, gid::Policy::default());
+}
+
+#[test]
+fn a_partition_is_named_by_its_index_or_by_its_value() {
+    for (value, pkey) in [
+        ("0x8001", 0x8001),
+        ("1", 1),
+        ("65535", 0xffff),
+        ("0x7fff", 0x7fff),
+    ] {
+        let parsed = config(&[("NCCL_IB_PKEY_VALUE", value)]).unwrap();
+        assert_eq!(parsed.partition, Partition::Value(pkey), "{value}");
+    }
+    let both = config(&[("NCCL_IB_PKEY", "0"), ("NCCL_IB_PKEY_VALUE", "0x8001")]);
+    let text = both.unwrap_err().to_string();
+    assert!(text.contains("not both"), "{text}");
+}
+
+#[test]
+fn minus_one_means_unset_where_nccl_says_so() {
+    let parsed = config(&[
+        ("NCCL_IB_GID_INDEX", "-1"),
+        ("NCCL_IB_SL", "-1"),
+        ("NCCL_IB_TC", "-1"),
+        ("NCCL_IB_FIFO_TC", "-1"),
+    ])
+    .unwrap();
+    assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), None);
+    assert_eq!(parsed.service_level, 0);
+    assert_eq!(parsed.traffic_class, None);
+    assert_eq!(parsed.fifo_traffic_class, None);
+}
+
+#[test]
+fn values_out_of_range_are_named() {
+    // Pitfall 21: nothing is truncated into its field.
+    for (variable, value, expected) in [
+        ("NCCL_IB_TIMEOUT", "32", "0 to 31"),
+        ("NCCL_IB_RETRY_CNT", "8", "0 to 7"),
+        ("NCCL_IB_SL", "16", "-1 to 15"),
+        ("NCCL_IB_TC", "256", "-1 to 255"),
+        ("NCCL_IB_PKEY", "-1", "0 to 65535"),
+        ("NCCL_IB_PKEY_VALUE", "0", "not 0x8000"),
+        ("NCCL_IB_PKEY_VALUE", "0x8000", "not 0x8000"),
+        ("NCCL_IB_PKEY_VALUE", "0x10000", "not 0x8000"),
+        ("NCCL_IB_PKEY_VALUE", "default", "not 0x8000"),
+        ("NCCL_IB_FIFO_TC", "256", "-1 to 255"),
+        ("NCCL_IB_DEVICE_PCI_ORDER", "2", "0 to 1"),
+        ("NCCL_IB_MERGE_VFS", "-1", "0 to 1"),
+        ("NCCL_IB_MERGE_NICS", "on", "0 to 1"),
+        ("NCCL_IB_QUERY_PORT_SPEED", "2", "0 to 1"),
+        ("NCCL_IB_DATA_DIRECT", "3", "0 to 2"),
+        ("NCCL_IB_PCI_RELAXED_ORDERING", "-2", "0 to 2"),
+        ("NCCL_IB_RETURN_ASYNC_EVENTS", "2", "0 to 1"),
+        ("NCCL_IB_GID_INDEX", "256", "0 to 255"),
+        ("NCCL_IB_GID_INDEX", "mlx5_0:1=3,mlx5_1:x=4", "mlx5_1:x=4"),
+        ("NCCL_IB_ADDR_FAMILY", "inet", "AF_INET"),
+        ("NCCL_IB_ADDR_RANGE", "10.0.0.0/33", "10.0.0.0/33"),
+        ("NCCL_IB_ROCE_VERSION_NUM", "3", "1 or 2"),
+        ("NCCL_IB_ROUTABLE_FLID_GID_INDEX", "-2", "-1 for none"),
+        ("IBNET_GID_NETDEVS", "a/b", "network interface"),
+        ("NCCL_IB_DISABLE", "yes", "0 to 1"),
+        ("NCCL_SOCKET_FAMILY", "inet", "AF_INET or AF_INET6"),
+        ("IBNET_CONNECT_TIMEOUT", "0", "1 to 86400"),
+        ("NCCL_IB_HCA", "mlx5_0:999", "port"),
+    ] {
+        let text = config(&[(variable, value)]).unwrap_err().to_string();
+        assert!(
+            text.contains(variable) && text.contains(value) && text.contains(expected),
+            "{text}"
+        );
+    }
+}

@@ -1,5 +1,6 @@
 //! The scenarios, by what they are about.
 
+mod addresses;
 mod connecting;
 mod data;
 mod endings;
@@ -16,6 +17,7 @@ pub fn all() -> Vec<Scenario> {
     [
         verbs_tests::scenarios(),
         connecting::scenarios(),
+        addresses::scenarios(),
         data::scenarios(),
         endings::scenarios(),
         plugin::scenarios(),

@@ -6,6 +6,7 @@ mod common;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 static DRIVER: LazyLock<PathBuf> = LazyLock::new(|| common::compile_driver("simulated-driver"));
 
@@ -133,16 +134,45 @@ fn a_failed_init_says_why() {
     }
 }
 
-/// The C side with the compiler's address sanitizer, which sees what the plugin reads and writes through
-/// functions of the C library, and what is lost of either side's memory. One version of each kind.
+/// The driver with the compiler's address sanitizer, which sees what the plugin reads and writes through
+/// functions of the C library, and what is lost of either side's memory.
+static SANITIZED: LazyLock<PathBuf> = LazyLock::new(|| {
+    common::compile_with("sanitized-driver", &["driver.c"], &["-fsanitize=address"])
+});
+
+/// Random calls, right and wrong. The driver's last line names the seed of a run that failed.
+#[test]
+fn random_sequences_of_calls_do_no_harm() {
+    let plugin = common::built("libncclnet_sim.so");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    for abi in [2, 5, 8, 10, 12] {
+        let seed = (now.subsec_nanos() / 1000 + abi).to_string();
+        let arguments = [
+            "--dev",
+            "sim0",
+            "--peer-dev",
+            "sim1",
+            "--sequence",
+            "1",
+            "--seed",
+            &seed,
+        ];
+        let result = common::run_driver(&SANITIZED, &plugin, abi, &arguments, &[]);
+        assert!(
+            result.is_ok(),
+            "version {abi}, seed {seed}:\n{}",
+            result.unwrap_err()
+        );
+    }
+}
+
+/// One version of each kind.
 #[test]
 fn the_address_sanitizer_finds_nothing() {
-    let driver = common::compile_with("sanitized-driver", &["driver.c"], &["-fsanitize=address"]);
     let plugin = common::built("libncclnet_sim.so");
     let devices = ["--dev", "sim0", "--peer-dev", "sim1"];
     for (abi, mode) in [
         (2, &["--threads"][..]),
-        (8, &["--threads"]),
         (12, &["--threads"]),
         (2, &["--misuse"]),
         (12, &["--misuse"]),
@@ -151,7 +181,7 @@ fn the_address_sanitizer_finds_nothing() {
         (12, &["--reload", "100"]),
     ] {
         let arguments = [&devices, mode].concat();
-        let result = common::run_driver(&driver, &plugin, abi, &arguments, &[]);
+        let result = common::run_driver(&SANITIZED, &plugin, abi, &arguments, &[]);
         assert!(
             result.is_ok(),
             "version {abi}, {mode:?}:\n{}",

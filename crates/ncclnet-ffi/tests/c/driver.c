@@ -17,6 +17,8 @@
  *   --contract                 what NCCL's threads do at the same time (contract.c)
  *   --misuse                   wrong arguments to every function must be errors (misuse.c); works
  *                              on a machine without devices too
+ *   --sequence SECONDS         random calls, right and wrong, against a model (sequence.c); --seed N
+ *                              repeats the choices of a run
  *   --reload N                 load, initialise, end and unload N times: nothing must be left behind
  *
  * The exit status is 0 if everything was as it must be; otherwise the last line says what was not, and
@@ -24,6 +26,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,6 +40,7 @@
 #include "transfer.c"
 #include "contract.c"
 #include "misuse.c"
+#include "sequence.c"
 
 struct arguments {
   const char *plugin;
@@ -45,6 +49,8 @@ struct arguments {
   const char *peer_device;
   int timeout;
   int reloads;
+  int sequence; /* seconds */
+  int seed;
   const char *expected_error;
   bool threads;
   bool null_logger;
@@ -57,7 +63,8 @@ static void usage(const char *problem) {
   fprintf(stderr,
           "%s\nusage: driver PLUGIN [--abi 2..12] [--dev NAME|INDEX] [--peer-dev NAME|INDEX] "
           "[--timeout SECONDS]\n       [--threads] [--null-logger] [--verbose]\n"
-          "       | --expect-init-error TEXT | --bad-handle | --contract | --misuse | --reload N\n",
+          "       | --expect-init-error TEXT | --bad-handle | --contract | --misuse | --reload N\n"
+          "       | --sequence SECONDS [--seed N]\n",
           problem);
   exit(2);
 }
@@ -84,6 +91,10 @@ static struct arguments parse(int argc, char **argv) {
     else if (!strcmp(name, "--peer-dev") && has_value) arguments.peer_device = argv[++i];
     else if (!strcmp(name, "--timeout") && has_value)
       arguments.timeout = number(argv[++i], 1, 86400);
+    else if (!strcmp(name, "--sequence") && has_value)
+      arguments.sequence = number(argv[++i], 1, 86400);
+    else if (!strcmp(name, "--seed") && has_value)
+      arguments.seed = number(argv[++i], 0, INT_MAX);
     else if (!strcmp(name, "--reload") && has_value)
       arguments.reloads = number(argv[++i], 1, 100000);
     else if (!strcmp(name, "--expect-init-error") && has_value)
@@ -99,7 +110,7 @@ static struct arguments parse(int argc, char **argv) {
   }
   if (!arguments.plugin) usage("no plugin given");
   bool has_mode = arguments.expected_error || arguments.bad_handle || arguments.contract ||
-                  arguments.misuse || arguments.reloads;
+                  arguments.misuse || arguments.reloads || arguments.sequence;
   if (arguments.threads && has_mode) usage("--threads is for two ends; this has one");
   if (!arguments.device) arguments.device = "0";
   if (!arguments.peer_device) arguments.peer_device = arguments.device;
@@ -167,6 +178,12 @@ static void check_lifecycle(const struct arguments *arguments, int rounds) {
     net_load(&net, arguments->plugin, arguments->abi);
     int threads_before = count_threads();
     struct net second = net;
+    if (round == 0) {
+      /* An init that failed is tried again by the next one. */
+      setenv("NCCL_IB_DISABLE", "1", 1);
+      if (net_init(&net, logger) == ncclSuccess) fail("init succeeded although it is disabled");
+      unsetenv("NCCL_IB_DISABLE");
+    }
     must(net_init(&net, logger), "init");
     must(net_init(&second, logger), "a second init");
     if (net_has_contexts(&net) && (!net.ctx || net.ctx == second.ctx))
@@ -373,6 +390,9 @@ int main(int argc, char **argv) {
     contract(arguments.plugin, arguments.abi, arguments.device, arguments.peer_device,
              logger_of(&arguments));
   else if (arguments.misuse) misuse(arguments.plugin, arguments.abi, arguments.device);
+  else if (arguments.sequence)
+    sequence(arguments.plugin, arguments.abi, arguments.device, arguments.peer_device,
+             logger_of(&arguments), (unsigned long)arguments.seed, arguments.sequence);
   else if (arguments.reloads) {
     check_lifecycle(&arguments, arguments.reloads);
     printf("version %d: nothing is left of %d rounds\n", arguments.abi, arguments.reloads);

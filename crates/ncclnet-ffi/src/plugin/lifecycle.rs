@@ -47,9 +47,17 @@ static USERS: Mutex<Users> = Mutex::new(Users {
     for_ever: false,
 });
 
+/// What the first `init` has opened.
+#[derive(Clone)]
+struct Open {
+    transport: Transport,
+    /// Traffic class of all connections, whatever a communicator asks for (`NCCL_IB_TC`).
+    traffic_class: Option<u8>,
+}
+
 /// The open transport. Locked for no longer than it takes to clone it, so that properties can be
 /// read while another thread is in `init`.
-static TRANSPORT: RwLock<Option<Transport>> = RwLock::new(None);
+static OPEN: RwLock<Option<Open>> = RwLock::new(None);
 
 /// What `init` opens instead of libibverbs, if anything.
 static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
@@ -73,9 +81,9 @@ pub(crate) fn use_logger(logger: Option<DebugLogger>) {
 /// `init` of API versions 2 to 10.
 pub(crate) fn init_process(version: u32) -> Result<(), Fault> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let transport = open(version)?;
+    let open = open(version)?;
     if users.for_ever {
-        abilities::forget_virtual_devices(&transport);
+        abilities::forget_virtual_devices(&open.transport);
     }
     users.for_ever = true;
     Ok(())
@@ -90,11 +98,11 @@ pub(crate) fn init_communicator(
     traffic_class: Option<u8>,
 ) -> Result<ObjectId, Fault> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let transport = open(version)?;
+    let open = open(version)?;
     let context = match CONTEXTS.insert(
         (),
         Context {
-            transport,
+            transport: open.transport,
             traffic_class,
         },
     ) {
@@ -105,9 +113,15 @@ pub(crate) fn init_communicator(
         }
     };
     users.contexts += 1;
-    match traffic_class {
-        Some(class) => tracing::info!("communicator {communicator:#x}: traffic class {class}"),
-        None => tracing::debug!("communicator {communicator:#x}"),
+    match (traffic_class, open.traffic_class) {
+        (Some(wish), Some(class)) if wish != class => tracing::info!(
+            "communicator {communicator:#x}: traffic class {wish} is asked for, and NCCL_IB_TC \
+             makes it {class}"
+        ),
+        (Some(class), _) => {
+            tracing::info!("communicator {communicator:#x}: traffic class {class}");
+        }
+        (None, _) => tracing::debug!("communicator {communicator:#x}"),
     }
     Ok(context)
 }
@@ -123,9 +137,10 @@ pub(crate) fn finalize(context: ObjectId) -> Result<(), Fault> {
 }
 
 /// The transport, opened if it is not. Called under the lock of [`USERS`].
-fn open(version: u32) -> Result<Transport, Fault> {
-    if let Ok(transport) = current() {
-        return Ok(transport);
+fn open(version: u32) -> Result<Open, Fault> {
+    let already = OPEN.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(open) = already {
+        return Ok(open);
     }
     tracing::info!(
         "ibnet {}, network plugin API version {version}",
@@ -136,13 +151,18 @@ fn open(version: u32) -> Result<Transport, Fault> {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
+    let traffic_class = config.traffic_class;
     let transport = match provided {
         Some(library) => Transport::with_library(library, config),
         None => Transport::open(config),
     }?;
     device::announce(&transport);
-    *TRANSPORT.write().unwrap_or_else(PoisonError::into_inner) = Some(transport.clone());
-    Ok(transport)
+    let open = Open {
+        transport,
+        traffic_class,
+    };
+    *OPEN.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
+    Ok(open)
 }
 
 /// Lets the transport go if nobody needs it. Called under the lock of [`USERS`].
@@ -150,20 +170,17 @@ fn close_if_unused(users: &Users) {
     if users.contexts > 0 || users.for_ever {
         return;
     }
-    let transport = TRANSPORT
-        .write()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
+    let open = OPEN.write().unwrap_or_else(PoisonError::into_inner).take();
     pending::abandon_all();
-    let open = objects::open_communicators();
-    if open > 0 {
+    let left = objects::open_communicators();
+    if left > 0 {
         tracing::warn!(
-            "the last finalize came with {open} communicators open; their devices stay open until \
+            "the last finalize came with {left} communicators open; their devices stay open until \
              they are closed"
         );
     }
     // Unless one of those is left, this joins the events thread and closes the devices.
-    drop(transport);
+    drop(open);
     tracing::debug!("finalized");
     // NCCL may be unloaded from here on, and its functions with it.
     profiler::install(None);
@@ -172,10 +189,10 @@ fn close_if_unused(users: &Users) {
 
 /// The open transport.
 pub(super) fn current() -> Result<Transport, Fault> {
-    TRANSPORT
-        .read()
+    OPEN.read()
         .unwrap_or_else(PoisonError::into_inner)
-        .clone()
+        .as_ref()
+        .map(|open| open.transport.clone())
         .ok_or_else(|| Fault::internal("the plugin is not initialised: call init first"))
 }
 

@@ -16,11 +16,14 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         needs_processes: Some("it starts the programs of the plugin"),
     };
     vec![
+        play("plugin/version-2", Scene::OneDeviceAndPair, &[version_2]),
+        play("plugin/version-6", Scene::OneDeviceAndPair, &[version_6]),
         play("plugin/version-8", Scene::OneDeviceAndPair, &[version_8]),
         play("plugin/version-9", Scene::OneDeviceAndPair, &[version_9]),
         play("plugin/version-10", Scene::OneDeviceAndPair, &[version_10]),
         play("plugin/version-11", Scene::OneDeviceAndPair, &[version_11]),
         play("plugin/version-12", Scene::OneDeviceAndPair, &[version_12]),
+        play("plugin/threads", Scene::OneDeviceAndPair, &[threads]),
         play("plugin/without-a-logger", Scene::OneDevice, &[null_logger]),
         play("plugin/bad-handle", Scene::OneDevice, &[bad_handle]),
         play("plugin/misuse", Scene::OneDevice, &[misuse]),
@@ -33,6 +36,14 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             &[all_reduce],
         ),
     ]
+}
+
+fn version_2(cast: &mut Cast) -> Result<(), Failure> {
+    version(cast, "2")
+}
+
+fn version_6(cast: &mut Cast) -> Result<(), Failure> {
+    version(cast, "6")
 }
 
 fn version_8(cast: &mut Cast) -> Result<(), Failure> {
@@ -59,6 +70,11 @@ fn version_12(cast: &mut Cast) -> Result<(), Failure> {
 fn version(cast: &mut Cast, abi: &str) -> Result<(), Failure> {
     let mut driver = driver_between_devices(cast)?;
     run(driver.args(["--abi", abi]))
+}
+
+/// What NCCL's threads do at the same time, in one process.
+fn threads(cast: &mut Cast) -> Result<(), Failure> {
+    run(driver_between_devices(cast)?.arg("--contract"))
 }
 
 fn null_logger(cast: &mut Cast) -> Result<(), Failure> {

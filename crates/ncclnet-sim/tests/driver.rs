@@ -128,8 +128,17 @@ fn bad_handles_are_errors() {
 #[test]
 fn wrong_calls_are_errors() {
     for abi in 2..=12 {
-        let text = driver(abi, &["--misuse"], &[]);
+        let text = driver(abi, &["--misuse", "--verbose"], &[]);
         assert!(text.contains("with devices: all are errors"), "{text}");
+        // Not a wrong call: a receive with flags that are not known, and a line about it for developers.
+        let said: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains("flags 0x44 are not known"))
+            .collect();
+        assert!(
+            matches!(said[..], [line] if line.contains("TRACE 0x10 ")),
+            "{said:?}"
+        );
     }
 }
 

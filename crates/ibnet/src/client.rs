@@ -23,7 +23,7 @@ use crate::path::{Depths, PathSpec};
 use crate::receiver::{
     ANNOUNCE_QUEUE_DEPTH, COMPLETION_RESERVE, RECEIVE_QUEUE_DEPTH, ReceiverParts, RecvConnection,
 };
-use crate::ring::{self, ENTRIES, MAX_GROUP, SIZE_TABLE_BYTES, Staging};
+use crate::ring::{self, MAX_GROUP, SIZE_TABLE_BYTES, Staging};
 use crate::transport::Inner;
 
 /// A client that has connected to the listener's socket.
@@ -115,7 +115,7 @@ impl Client {
                         .create(devices, &work.own.locals, budget, now)?;
                     if is_done {
                         let devices = work.hello.party.devices.len();
-                        let plan = work.plan();
+                        let plan = work.plan(self.inner.config.first_entry);
                         self.conversation.machine.planned(plan, devices, now);
                         self.task = Task::Talk;
                     }
@@ -188,6 +188,7 @@ impl Client {
             decisions[0].mtu,
             traffic_class(&self.inner, &hello.wishes.traffic_class),
         );
+        let first_entry = self.inner.config.first_entry;
         let (machine, channel) = self.conversation.into_parts();
         RecvConnection::new(ReceiverParts {
             common: Parts {
@@ -202,7 +203,7 @@ impl Client {
             staging,
             sizes,
             ring,
-            first_entry: ENTRIES,
+            first_entry,
         })
     }
 
@@ -256,7 +257,8 @@ impl Work {
         })
     }
 
-    fn plan(&self) -> Plan {
+    /// What both ends will keep to; the ids of announcements begin with `first_entry`.
+    fn plan(&self, first_entry: u64) -> Plan {
         let paths = self
             .decisions
             .iter()
@@ -272,7 +274,7 @@ impl Work {
         Plan {
             paths,
             entry_bytes: self.staging.entry_bytes() as u8,
-            first_entry: ENTRIES,
+            first_entry,
             size_table: RemoteArea {
                 address: self.sizes.address(),
                 rkeys: self.sizes.rkeys(),

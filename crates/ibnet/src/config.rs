@@ -139,6 +139,10 @@ pub struct Config {
     pub modify_retry_pause: Duration,
     /// Try again after every error, not only after a time-out (`NCCL_IB_MQP_RETRY_ALL`).
     pub retry_modify_always: bool,
+    /// Id of the first buffer that a receiver announces. Any will do; tests choose one near the end
+    /// of the numbers. No variable sets it.
+    #[doc(hidden)]
+    pub first_entry: u64,
 }
 
 /// How the sender chooses paths.
@@ -226,6 +230,7 @@ impl Default for Config {
             modify_retries: 34,
             modify_retry_pause: Duration::from_millis(100),
             retry_modify_always: false,
+            first_entry: crate::ring::ENTRIES,
         }
     }
 }
@@ -363,6 +368,7 @@ impl Config {
                 .unwrap_or(default.modify_retry_pause),
             retry_modify_always: reader
                 .flag("NCCL_IB_MQP_RETRY_ALL", default.retry_modify_always)?,
+            first_entry: default.first_entry,
         })
     }
 }

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ibnet::{Config, ConnectOptions, Handle, Listener, RecvConnection, SendConnection, Transport};
+use ibnet::{
+    Config, ConnectOptions, Connecting, Handle, Listener, RecvConnection, SendConnection, Transport,
+};
 
 use crate::log;
 use crate::mail::{FromRole, Mail, Pipes};
@@ -78,18 +80,34 @@ impl Cast {
         self.role
     }
 
-    /// Name of the device that this role plays on.
+    /// Name of the device that this role plays on; those of its members if it is a virtual one.
     pub(crate) fn device(&self) -> &str {
         // `split` gives at least one.
         &self.devices[self.role % self.devices.len()]
     }
 
-    /// Names of all devices of the place: one, or a pair.
+    /// The devices that this role's device is made of.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &str> {
+        self.device().split('+')
+    }
+
+    /// The device of each end of the place: one, or two.
     pub(crate) fn devices(&self) -> &[String] {
         &self.devices
     }
 
-    /// A transport with this role's device alone, as device 0.
+    /// The most devices that an end of the place has: so many pairs there are.
+    pub(crate) fn pairs(&self) -> usize {
+        let counts = self.devices.iter().map(|end| end.split('+').count());
+        counts.max().unwrap_or(1)
+    }
+
+    /// Whether the devices are simulated, and therefore fast.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.simulation.is_some()
+    }
+
+    /// A transport with this role's device alone: as device 0 unless it is a virtual one.
     pub(crate) fn transport(&self) -> Result<Transport, Failure> {
         self.transport_with(|_| {})
     }
@@ -108,8 +126,9 @@ impl Cast {
                 config
             }
         };
+        let members = self.device().replace('+', ",");
         config.hca =
-            ibnet::HcaFilter::parse(&format!("={}", self.device())).map_err(|invalid| invalid.0)?;
+            ibnet::HcaFilter::parse(&format!("={members}")).map_err(|invalid| invalid.0)?;
         change(&mut config);
         match &self.simulation {
             None => Ok(Transport::open(config)?),
@@ -163,13 +182,38 @@ impl Cast {
         Ok(Handle::from_bytes(&self.receive_mail(from)?)?)
     }
 
+    /// The index of this role's device.
+    pub(crate) fn nic(&self, transport: &Transport) -> Result<usize, Failure> {
+        let known = transport.devices();
+        let index_of = |name: &str| known.iter().position(|info| info.name == name);
+        let members: Option<Vec<usize>> = self.members().map(index_of).collect();
+        let members = members.ok_or_else(|| format!("not all of {} are there", self.device()))?;
+        // The same set is the same virtual device, however often it is asked for.
+        Ok(transport.merge(&members)?)
+    }
+
+    /// Listens on this role's device.
+    pub(crate) fn listen(&self, transport: &Transport) -> Result<Listener, Failure> {
+        Ok(transport.listen(self.nic(transport)?)?)
+    }
+
+    /// Begins to connect this role's device.
+    pub(crate) fn connect(
+        &self,
+        transport: &Transport,
+        handle: &Handle,
+    ) -> Result<Connecting, Failure> {
+        let device = self.nic(transport)?;
+        Ok(transport.connect(device, handle, ConnectOptions::default())?)
+    }
+
     /// Accepts a connection from `from`.
     pub(crate) fn accept_from(
         &mut self,
         from: usize,
         transport: &Transport,
     ) -> Result<RecvConnection, Failure> {
-        let mut listener = transport.listen(0)?;
+        let mut listener = self.listen(transport)?;
         self.publish(from, &listener)?;
         Ok(listener.accept()?)
     }
@@ -181,9 +225,7 @@ impl Cast {
         transport: &Transport,
     ) -> Result<SendConnection, Failure> {
         let handle = self.learn(to)?;
-        Ok(transport
-            .connect(0, &handle, ConnectOptions::default())?
-            .wait()?)
+        Ok(self.connect(transport, &handle)?.wait()?)
     }
 
     /// What this process and its device hold while `other`, which calls this as well, has its
@@ -198,7 +240,7 @@ impl Cast {
     /// What this process and its device hold now.
     pub(crate) fn resources(&self) -> Result<Resources, Failure> {
         match &self.simulation {
-            None => Resources::count(self.device()),
+            None => Resources::count(self.members()),
             Some(simulation) => Ok(Resources::simulated((simulation.objects)())),
         }
     }

@@ -36,15 +36,23 @@ pub enum Scene {
     OneDevice,
     /// Played once, on no device.
     NoDevice,
+    /// Played three times: on one device, on a pair, and between two ends of two devices each.
+    Everywhere,
+    /// Played once for each pair of numbers: between ends that have so many devices each.
+    ///
+    /// Unequal numbers need every device to reach every other one, so that they are for the
+    /// simulator: the pairs of real devices have nothing to do with each other.
+    Ends(&'static [(usize, usize)]),
 }
 
 /// Where a scenario is played.
 pub enum Place {
-    /// Role n uses device n modulo the number of devices.
+    /// Role n uses end n modulo the number of ends.
     Devices {
         /// What to call it.
         title: String,
-        /// Names of the devices.
+        /// The device of each end; where it is a virtual one, the names of its members, joined by
+        /// `+`.
         devices: Vec<String>,
     },
     /// It cannot be played, and why.
@@ -109,10 +117,29 @@ impl Stage {
             Scene::OneDeviceAndPair => vec![single(), pair()],
             Scene::Pair => vec![pair()],
             Scene::OneDevice => vec![single()],
+            Scene::Everywhere => vec![single(), pair(), self.ends(2)],
+            Scene::Ends(counts) => {
+                let equal = counts.iter().filter(|(one, other)| one == other);
+                let few = equal.map(|(count, _)| *count).filter(|count| *count <= 2);
+                few.map(|count| self.ends(count)).collect()
+            }
             Scene::NoDevice => vec![Place::Devices {
                 title: "no device".to_owned(),
                 devices: vec![String::new()],
             }],
+        }
+    }
+
+    /// Between ends of `count` devices each.
+    fn ends(&self, count: usize) -> Place {
+        if self.pairs.len() < count {
+            return Place::Nowhere("IBNET_TEST_PAIRS names too few pairs");
+        }
+        let (ones, others): (Vec<_>, Vec<_>) = self.pairs[..count].iter().cloned().unzip();
+        let devices = vec![ones.join("+"), others.join("+")];
+        Place::Devices {
+            title: devices.join("-"),
+            devices,
         }
     }
 }

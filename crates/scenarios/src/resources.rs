@@ -17,12 +17,18 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// Counts now, the objects being those of everybody on `device`.
-    pub(crate) fn count(device: &str) -> Result<Self, Failure> {
+    /// Counts now, the objects being those of everybody on `devices`.
+    pub(crate) fn count<'a>(devices: impl Iterator<Item = &'a str>) -> Result<Self, Failure> {
+        let mut sum = BTreeMap::new();
+        for device in devices {
+            for (object, number) in objects(device)? {
+                *sum.entry(object).or_default() += number;
+            }
+        }
         Ok(Self {
             descriptors: fs::read_dir("/proc/self/fd")?.count(),
             threads: fs::read_dir("/proc/self/task")?.count(),
-            objects: objects(device)?,
+            objects: sum,
         })
     }
 
@@ -45,6 +51,14 @@ impl Resources {
                 .objects
                 .iter()
                 .all(|(object, number)| before.objects.get(object).is_some_and(|was| number <= was))
+    }
+
+    /// Queue pairs of everybody on the devices, if they could be counted.
+    pub(crate) fn queue_pairs(&self) -> Option<u64> {
+        // The kernel's name and the simulator's.
+        ["qp", "qps"]
+            .iter()
+            .find_map(|name| self.objects.get(*name).copied())
     }
 
     /// Whether the kernel's objects could be counted.

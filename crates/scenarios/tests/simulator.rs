@@ -49,7 +49,10 @@ fn places(scenario: &Scenario) -> Vec<Vec<String>> {
         vec!["sim0".to_owned()],
         vec!["sima".to_owned(), "simb".to_owned()],
     );
+    let ends = |(one, other)| vec![end('a', one), end('b', other)];
     match scenario.scene {
+        Scene::Everywhere => vec![single, pair, ends((2, 2))],
+        Scene::Ends(counts) => counts.iter().copied().map(ends).collect(),
         Scene::OneDeviceAndPair => vec![single, pair],
         Scene::Pair => vec![pair],
         Scene::OneDevice => vec![single],
@@ -58,10 +61,16 @@ fn places(scenario: &Scenario) -> Vec<Vec<String>> {
     }
 }
 
+/// An end of so many devices.
+fn end(side: char, count: usize) -> String {
+    let names: Vec<String> = (0..count).map(|index| format!("{side}{index}")).collect();
+    names.join("+")
+}
+
 /// Plays on a fabric of its own, on which nothing may be left.
 fn play(scenario: &Scenario, devices: &[String]) -> Outcome {
-    let fabric = devices
-        .iter()
+    let members = devices.iter().flat_map(|end| end.split('+'));
+    let fabric = members
         .fold(Fabric::builder(), |builder, name| {
             builder.device(DeviceSpec::roce(name))
         })

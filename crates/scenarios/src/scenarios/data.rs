@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ibnet::{Buffer, RecvConnection, SendConnection};
 
-use super::duet;
+use super::{duet, duet_everywhere};
 use crate::cast::{Cast, ensure};
 use crate::log;
 use crate::pattern::{fill, mismatch};
@@ -12,12 +12,12 @@ use crate::play::{Failure, Scenario, Scene};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        duet("data/sizes", &[sizes_receiver, sizes_sender]),
+        duet_everywhere("data/sizes", &[sizes_receiver, sizes_sender]),
         Scenario {
             limit: Duration::from_secs(300),
             ..duet("data/one-gibibyte", &[gibibyte_receiver, gibibyte_sender])
         },
-        duet(
+        duet_everywhere(
             "data/groups-with-shuffled-tags",
             &[groups_receiver, groups_sender],
         ),
@@ -25,13 +25,6 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "data/256-outstanding",
             &[outstanding_receiver, outstanding_sender],
         ),
-        Scenario {
-            scene: Scene::OneDevice,
-            ..duet(
-                "data/slots-recycled-131072-times",
-                &[recycled_receiver, recycled_sender],
-            )
-        },
         duet(
             "data/oversize-is-cut-with-one-warning",
             &[cut_receiver, cut_sender],
@@ -236,62 +229,6 @@ fn outstanding_sender(cast: &mut Cast) -> Result<(), Failure> {
     Ok(())
 }
 
-const RECYCLED: u32 = 1 << 17;
-const RECYCLED_WINDOW: usize = 64;
-
-fn recycled_receiver(cast: &mut Cast) -> Result<(), Failure> {
-    let transport = cast.transport()?;
-    let mut receiving = cast.accept_from(1, &transport)?;
-    let mut window = std::collections::VecDeque::new();
-    let mut spare = Vec::new();
-    for _ in 0..RECYCLED_WINDOW {
-        spare.push(receiving.registrar().buffer(4)?);
-    }
-    let mut taken = 0_u32;
-    let mut posted = 0_u32;
-    while taken < RECYCLED {
-        while posted < RECYCLED
-            && let Some(mut buffer) = spare.pop()
-        {
-            buffer.set_length(4);
-            window.push_back(receiving.recv(buffer, 0)?);
-            posted += 1;
-        }
-        let Some(oldest) = window.pop_front() else {
-            break;
-        };
-        let buffer = receiving.wait(oldest)?;
-        ensure(*buffer == taken.to_le_bytes()[..], || {
-            format!("message {taken} holds {:?}", &buffer[..])
-        })?;
-        taken += 1;
-        spare.push(buffer);
-    }
-    Ok(())
-}
-
-fn recycled_sender(cast: &mut Cast) -> Result<(), Failure> {
-    let transport = cast.transport()?;
-    let mut sending = cast.connect_to(0, &transport)?;
-    let mut window = std::collections::VecDeque::new();
-    for number in 0..RECYCLED {
-        let mut buffer = if window.len() < RECYCLED_WINDOW {
-            sending.registrar().buffer(4)?
-        } else {
-            let Some(oldest) = window.pop_front() else {
-                break;
-            };
-            sending.wait(oldest)?
-        };
-        buffer.copy_from_slice(&number.to_le_bytes());
-        window.push_back(sending.send(buffer, 0)?);
-    }
-    for ticket in window {
-        sending.wait(ticket)?;
-    }
-    Ok(())
-}
-
 fn cut_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport()?;
     let mut receiving = cast.accept_from(1, &transport)?;
@@ -321,11 +258,14 @@ fn cut_sender(cast: &mut Cast) -> Result<(), Failure> {
     })
 }
 
+/// Messages that are moved while others register.
+const ACCOMPANIED: u64 = 250;
+
 fn registering_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport()?;
     let mut receiving = cast.accept_from(1, &transport)?;
     register_beside(receiving.registrar(), || {
-        for number in 0..1000_u64 {
+        for number in 0..ACCOMPANIED {
             let ticket = receiving.recv(receiving.registrar().buffer(1000)?, 0)?;
             check(&receiving.wait(ticket)?, number)?;
         }
@@ -337,7 +277,7 @@ fn registering_sender(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport()?;
     let mut sending = cast.connect_to(0, &transport)?;
     register_beside(sending.registrar(), || {
-        for number in 0..1000_u64 {
+        for number in 0..ACCOMPANIED {
             let buffer = filled(&sending, 1000, number)?;
             let ticket = sending.send(buffer, 0)?;
             sending.wait(ticket)?;
@@ -383,11 +323,11 @@ fn register_beside(
 fn ring_member(cast: &mut Cast) -> Result<(), Failure> {
     let (me, transport) = (cast.role(), cast.transport()?);
     let (before, after) = ((me + 3) % 4, (me + 1) % 4);
-    let mut listener = transport.listen(0)?;
+    let mut listener = cast.listen(&transport)?;
     cast.publish(before, &listener)?;
     let handle = cast.learn(after)?;
     // Both at once: neither may wait for the other.
-    let mut connecting = transport.connect(0, &handle, ibnet::ConnectOptions::default())?;
+    let mut connecting = cast.connect(&transport, &handle)?;
     let (mut sending, mut receiving): (Option<SendConnection>, Option<RecvConnection>) =
         (None, None);
     while sending.is_none() || receiving.is_none() {

@@ -4,26 +4,26 @@ use std::time::{Duration, Instant};
 
 use ibnet::{Error, RecvConnection, RecvTicket, SendConnection, SendTicket};
 
-use super::duet;
+use super::{duet, duet_everywhere};
 use crate::cast::{Cast, ensure};
 use crate::pattern::{fill, mismatch};
 use crate::play::{Failure, Role, Scenario, Scene};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
-        duet(
+        duet_everywhere(
             "endings/sender-closes-in-flight",
             &[left_receiver, leaving_sender],
         ),
-        duet(
+        duet_everywhere(
             "endings/receiver-closes-in-flight",
             &[leaving_receiver, left_sender],
         ),
-        duet(
+        duet_everywhere(
             "endings/both-close-in-flight",
             &[leaving_receiver, leaving_sender],
         ),
-        duet(
+        duet_everywhere(
             "endings/what-was-taken-counts",
             &[taking_receiver, trusting_sender],
         ),

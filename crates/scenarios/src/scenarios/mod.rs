@@ -2,10 +2,16 @@
 
 mod addresses;
 mod connecting;
+mod crowds;
 mod data;
+mod devices;
 mod endings;
+mod exercise;
+mod flush;
+mod many;
 mod plugin;
 mod programs;
+mod settings;
 mod verbs_tests;
 
 use std::time::Duration;
@@ -19,6 +25,11 @@ pub fn all() -> Vec<Scenario> {
         connecting::scenarios(),
         addresses::scenarios(),
         data::scenarios(),
+        devices::scenarios(),
+        settings::scenarios(),
+        many::scenarios(),
+        crowds::scenarios(),
+        flush::scenarios(),
         endings::scenarios(),
         plugin::scenarios(),
     ]
@@ -34,6 +45,13 @@ const fn duet(name: &'static str, roles: &'static [Role; 2]) -> Scenario {
         limit: Duration::from_secs(120),
         needs_processes: None,
     }
+}
+
+/// A scenario of a receiver and a sender, also between ends of two devices each.
+const fn duet_everywhere(name: &'static str, roles: &'static [Role; 2]) -> Scenario {
+    let mut scenario = duet(name, roles);
+    scenario.scene = Scene::Everywhere;
+    scenario
 }
 
 /// A scenario of one process on one device.

@@ -103,13 +103,12 @@ impl Inbox {
             return Err(Violation("a part of a message that is not expected"));
         }
         entry.parts += 1;
-        let (sum, overflows) = entry.bytes.overflowing_add(bytes);
-        entry.bytes = sum;
+        // More than any buffer holds is too large, and stays so whatever is added.
+        entry.bytes = entry.bytes.saturating_add(bytes);
         if entry.parts < part.parts {
             return Ok(None);
         }
         let size = match part.size_told {
-            SizeTold::BySum if overflows => u32::MAX,
             SizeTold::BySum => entry.bytes,
             SizeTold::AsAnnounced => entry.capacity,
             SizeTold::InTable => size_in_table(slot),
@@ -244,12 +243,15 @@ mod tests {
                 .take(part(FIRST + 1, SizeTold::BySum, 1), 1, no_table)
                 .is_err()
         );
-        // Byte counts that overflow are no small message.
-        let mut inbox = Inbox::new(FIRST, ENTRIES);
-        inbox.open(1, 0, 1000);
-        let huge = part(FIRST, SizeTold::BySum, 2);
-        assert_eq!(inbox.take(huge, u32::MAX, no_table), Ok(None));
-        assert!(inbox.take(huge, 100, no_table).is_err());
+        // Byte counts that overflow are no small message, in whichever part they do.
+        for bytes in [[u32::MAX, 100, 0], [0, u32::MAX, 100]] {
+            let mut inbox = Inbox::new(FIRST, ENTRIES);
+            inbox.open(1, 0, 1000);
+            let huge = part(FIRST, SizeTold::BySum, 3);
+            assert_eq!(inbox.take(huge, bytes[0], no_table), Ok(None));
+            assert_eq!(inbox.take(huge, bytes[1], no_table), Ok(None));
+            assert!(inbox.take(huge, bytes[2], no_table).is_err());
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) struct Match {
 
 /// The receiver has announced something that cannot be.
 #[derive(Debug)]
-pub(crate) struct ImpossibleGroup;
+pub(crate) struct ImpossibleAnnouncement;
 
 impl Matching {
     /// Nothing is announced yet; the first entry will be `first_entry`.
@@ -47,7 +47,7 @@ impl Matching {
     }
 
     /// The free buffer for `tag` in the oldest group, if it is announced.
-    pub(crate) fn find(&mut self, tag: u32) -> Result<Option<Match>, ImpossibleGroup> {
+    pub(crate) fn find(&mut self, tag: u32) -> Result<Option<Match>, ImpossibleAnnouncement> {
         if self.group.length == 0 && !self.see_group()? {
             return Ok(None);
         }
@@ -60,6 +60,10 @@ impl Matching {
             let Some(entry) = self.ring.read(id) else {
                 continue;
             };
+            // Each entry is judged, not only the first (pitfalls 70 and 71).
+            if !entry.is_possible(self.group.length, position) {
+                return Err(ImpossibleAnnouncement);
+            }
             if entry.tag == tag {
                 return Ok(Some(Match {
                     id,
@@ -83,13 +87,13 @@ impl Matching {
     }
 
     /// Whether the next group is there, that is, its first entry, which tells how many there are.
-    fn see_group(&mut self) -> Result<bool, ImpossibleGroup> {
+    fn see_group(&mut self) -> Result<bool, ImpossibleAnnouncement> {
         let first = self.group.first;
         let Some(entry) = self.ring.read(first) else {
             return Ok(false);
         };
-        if !(1..=MAX_GROUP).contains(&usize::from(entry.group)) || entry.position != 0 {
-            return Err(ImpossibleGroup);
+        if !(1..=MAX_GROUP).contains(&usize::from(entry.group)) {
+            return Err(ImpossibleAnnouncement);
         }
         self.group.length = entry.group;
         self.group.taken = 0;

@@ -1,6 +1,7 @@
 //! Which requests the parts on a path belong to, in the order posted.
 #![forbid(unsafe_code)]
 
+use crate::handshake::message::Closing;
 use crate::ring;
 
 /// The requests of the parts posted on one path, oldest first: reliable connections complete in
@@ -32,7 +33,7 @@ impl PartLog {
     }
 
     /// The oldest part has completed if fewer than `count` had before it: gives its request.
-    pub(crate) fn complete_if_before(&mut self, count: u64) -> Option<u16> {
+    fn complete_if_before(&mut self, count: u64) -> Option<u16> {
         if self.completed == self.posted || self.completed >= count {
             return None;
         }
@@ -42,8 +43,38 @@ impl PartLog {
     }
 }
 
+/// The peer's counts are not those of this connection, or of more parts than were posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ImpossibleCount;
+
+/// The receiver has left after taking so many parts from each path: these have arrived, though
+/// their acknowledgements may never come. Calls `arrived` with the path and the request of each; with
+/// none if any of the counts cannot be.
+pub(crate) fn credit(
+    logs: &mut [PartLog],
+    closing: &Closing,
+    mut arrived: impl FnMut(usize, u16),
+) -> Result<(), ImpossibleCount> {
+    let taken = &closing.parts_taken;
+    if taken.len() != logs.len()
+        || logs
+            .iter()
+            .zip(taken)
+            .any(|(log, taken)| *taken > log.posted)
+    {
+        return Err(ImpossibleCount);
+    }
+    for (path, (log, taken)) in logs.iter_mut().zip(taken).enumerate() {
+        while let Some(request) = log.complete_if_before(*taken) {
+            arrived(path, request);
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -65,7 +96,31 @@ mod tests {
         assert_eq!(log.complete(), Some(0));
         let by_count: Vec<_> = std::iter::from_fn(|| log.complete_if_before(4)).collect();
         assert_eq!(by_count, [1, 2, 3]);
-        // A count beyond what was posted completes what was posted.
-        assert_eq!(std::iter::from_fn(|| log.complete_if_before(99)).count(), 6);
+    }
+
+    #[test]
+    fn impossible_counts_complete_nothing() {
+        // Pitfall 38: the peer's numbers are bounded before they are used.
+        let mut logs = [PartLog::new(), PartLog::new()];
+        logs.iter_mut().for_each(|log| log.push(7));
+        for counts in [
+            vec![],
+            vec![1],
+            vec![1, 1, 0],
+            vec![1, 2],
+            vec![u64::MAX, 0],
+        ] {
+            let closing = Closing {
+                parts_taken: counts,
+            };
+            let refused = credit(&mut logs, &closing, |_, _| panic!("believed {closing:?}"));
+            assert_eq!(refused, Err(ImpossibleCount));
+        }
+        let mut arrived = 0;
+        let closing = Closing {
+            parts_taken: vec![0, 1],
+        };
+        credit(&mut logs, &closing, |_, _| arrived += 1).unwrap();
+        assert_eq!(arrived, 1);
     }
 }

@@ -21,7 +21,7 @@ use crate::observer::{self, Observer, Piece, Watched};
 use crate::owned::Owned;
 use crate::region::{Region, Registrar};
 use crate::requests::{RequestId, Table};
-use crate::ring::{self, Announcement, ENTRIES, MAX_GROUP, Staging};
+use crate::ring::{self, Announcement, ENTRIES, MAX_CAPACITY, MAX_GROUP, Staging};
 use crate::work_id::WorkId;
 
 /// Receives that are posted on every path: one for each part that can be under way, and those that
@@ -618,5 +618,5 @@ const RECEIVING: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
 
 /// Capacities beyond what sizes can express are announced as the most that they can.
 fn clamp_capacity(capacity: usize) -> u32 {
-    capacity.min(i32::MAX as usize) as u32
+    capacity.min(MAX_CAPACITY as usize) as u32
 }

@@ -29,6 +29,9 @@ use crate::memory::Area;
 /// Entries in the ring.
 pub(crate) const ENTRIES: u64 = 256;
 
+/// The most bytes that a buffer can be announced with: sizes fit NCCL's `int`.
+pub(crate) const MAX_CAPACITY: u32 = i32::MAX as u32;
+
 /// Alignment of every area that the peer writes, in bytes.
 pub(crate) const AREA_ALIGNMENT: usize = 64;
 
@@ -67,6 +70,13 @@ pub(crate) struct Announcement {
     pub(crate) group: u8,
     /// Position in the group.
     pub(crate) position: u8,
+}
+
+impl Announcement {
+    /// Whether it can be the entry at `position` of a group of `length`.
+    pub(crate) fn is_possible(&self, length: u8, position: u8) -> bool {
+        self.group == length && self.position == position && self.capacity <= MAX_CAPACITY
+    }
 }
 
 /// The ring as the sender sees it: memory that the receiver writes.

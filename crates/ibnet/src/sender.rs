@@ -14,12 +14,12 @@ use crate::connection::{Core, End, Parts};
 use crate::error::Error;
 use crate::handshake::message::{Closing, RemoteArea};
 use crate::immediate::SizeTold;
-use crate::matching::{ImpossibleGroup, Matching};
+use crate::matching::{ImpossibleAnnouncement, Matching};
 use crate::memory::Area;
 use crate::observer::{self, Observer, Piece, Watched};
 use crate::outgoing::{Outgoing, Part, Shape};
 use crate::owned::Owned;
-use crate::part_log::PartLog;
+use crate::part_log::{ImpossibleCount, PartLog, credit};
 use crate::region::{Region, Registrar};
 use crate::requests::{RequestId, Table};
 use crate::ring::{self, Announced};
@@ -184,7 +184,7 @@ impl SendConnection {
         let found = match self.matching.find(tag as u32) {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(None),
-            Err(ImpossibleGroup) => return Err(self.impossible_group()),
+            Err(ImpossibleAnnouncement) => return Err(self.impossible_announcement()),
         };
         let size = self.cut(length, found.entry.capacity)?;
         let split = self.spread.choose(size, &self.core.paths);
@@ -277,10 +277,9 @@ impl SendConnection {
     }
 
     #[cold]
-    fn impossible_group(&mut self) -> Error {
-        let error = self
-            .core
-            .protocol_error("an announcement of an impossible group");
+    fn impossible_announcement(&mut self) -> Error {
+        let what = "an announcement whose group, position or size cannot be";
+        let error = self.core.protocol_error(what);
         self.core.fail(error)
     }
 
@@ -465,19 +464,22 @@ impl SendConnection {
         }
     }
 
-    /// The receiver has left after taking so many parts from each path: these have arrived, though
-    /// their acknowledgements may never come.
-    fn apply(&mut self, closing: &Closing) {
-        for (path, (log, taken)) in self.parts.iter_mut().zip(&closing.parts_taken).enumerate() {
-            while let Some(request) = log.complete_if_before(*taken) {
-                if let Some(watched) = &mut self.watched {
-                    watched.part_finished(path);
-                }
-                if let Some(send) = self.requests.at(request) {
-                    send.outstanding = send.outstanding.saturating_sub(1);
-                }
+    /// The receiver has left, and has told how much of each path it has taken.
+    fn apply(&mut self, closing: &Closing) -> Result<(), Error> {
+        let (requests, watched) = (&mut self.requests, &mut self.watched);
+        let credited = credit(&mut self.parts, closing, |path, request| {
+            if let Some(watched) = watched {
+                watched.part_finished(path);
             }
-        }
+            if let Some(send) = requests.at(request) {
+                send.outstanding = send.outstanding.saturating_sub(1);
+            }
+        });
+        credited.map_err(|ImpossibleCount| {
+            let what = "a farewell that counts parts which were never sent";
+            let error = self.core.protocol_error(what);
+            self.core.fail(error)
+        })
     }
 }
 
@@ -515,7 +517,7 @@ impl End for SendConnection {
 
     fn attend(&mut self) -> Result<(), Error> {
         if let Some(closing) = self.core.attend() {
-            self.apply(&closing);
+            self.apply(&closing)?;
         }
         self.core.check()
     }

@@ -154,7 +154,7 @@ static void wrong_places(struct net *net, int device) {
   REFUSED_WITH_NULL(net_isend(net, sender, memory, (size_t)1 << 31, 0, sending, &out));
   REFUSED(net_isend(net, sender, memory, 16, 0, sending, NULL));
 
-  /* Receiving. */
+  /* Receiving (pitfall 83). */
   REFUSED_WITH_NULL(net_irecv(net, sender, 1, data, sizes, tags, mhandles, &out));
   REFUSED_WITH_NULL(net_irecv(net, receiver, 0, data, sizes, tags, mhandles, &out));
   REFUSED_WITH_NULL(net_irecv(net, receiver, -1, data, sizes, tags, mhandles, &out));

@@ -355,7 +355,7 @@ static void wrong_kinds(struct model *model, struct connection *pair) {
   }
   struct connection *other = &model->pairs[choose(model, PAIRS_AT_A_TIME)];
   if (other != pair && other->used && other->sender && pair->sender && other->sending) {
-    /* Memory of the same device, registered for the same use. */
+    /* Memory of the same device, registered for the same use (pitfall 65). */
     REFUSED_WITH_NULL(net_isend(net, pair->sender, other->out, 16, 0, other->sending, &out));
     REFUSED(net_dereg(net, pair->sender, other->sending));
   }

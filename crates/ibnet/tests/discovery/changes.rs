@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use ibnet::{ConnectOptions, Error, Handle, RecvConnection, SendConnection, Transport};
+use ibnet::{ConnectOptions, Error, RecvConnection, SendConnection, Transport};
 use simverbs::{Fabric, GidSlot, HcaPort, When};
 use verbs::{EventType, Gid};
 
@@ -17,8 +17,6 @@ const MACHINE: &str = "
 
 struct Bench {
     transport: Transport,
-    handle: Handle,
-    _listener: ibnet::Listener,
     fabric: Fabric,
     _machine: Machine,
 }
@@ -28,10 +26,7 @@ impl Bench {
         let machine = Machine::new(MACHINE);
         let fabric = machine.fabric();
         let transport = machine.open(&fabric, settings).unwrap();
-        let listener = transport.listen(0).unwrap();
         Self {
-            handle: listener.handle(),
-            _listener: listener,
             transport,
             fabric,
             _machine: machine,
@@ -42,19 +37,17 @@ impl Bench {
         self.fabric.hca(device).unwrap().port(port).unwrap()
     }
 
-    /// A connection attempt, of which the first step asks for the state of the port.
+    /// A connection attempt of a device to itself.
     fn attempt(&self, device: usize) -> Result<(), Error> {
-        let options = ConnectOptions::default();
-        self.transport
-            .connect(device, &self.handle, options)
-            .map(drop)
+        self.connect(device).map(drop)
     }
 
-    /// A connection of the first port to itself.
-    fn connect(&self) -> Result<(SendConnection, RecvConnection), Error> {
-        let mut listener = self.transport.listen(0)?;
+    fn connect(&self, device: usize) -> Result<(SendConnection, RecvConnection), Error> {
+        let mut listener = self.transport.listen(device)?;
         let options = ConnectOptions::default();
-        let mut connecting = self.transport.connect(0, &listener.handle(), options)?;
+        let mut connecting = self
+            .transport
+            .connect(device, &listener.handle(), options)?;
         let (mut sending, mut receiving) = (None, None);
         while sending.is_none() || receiving.is_none() {
             if sending.is_none() {
@@ -179,7 +172,7 @@ fn the_choice_follows_every_change_and_connections_work_with_it() {
     ] {
         bench.port("a0", 1).set_gids(table);
         assert_eq!(bench.chosen(), chosen, "{what}");
-        let (mut sending, mut receiving) = bench.connect().unwrap();
+        let (mut sending, mut receiving) = bench.connect(0).unwrap();
         talk(&mut sending, &mut receiving).unwrap();
     }
 }
@@ -188,7 +181,7 @@ fn the_choice_follows_every_change_and_connections_work_with_it() {
 fn a_device_that_failed_serves_again() {
     // Pitfall 8: a fatal event ends the connections that there are, not those to come.
     let bench = Bench::new(&[]);
-    let (mut sending, mut receiving) = bench.connect().unwrap();
+    let (mut sending, mut receiving) = bench.connect(0).unwrap();
     talk(&mut sending, &mut receiving).unwrap();
     bench.fabric.hca("a0").unwrap().fail();
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -199,15 +192,15 @@ fn a_device_that_failed_serves_again() {
         }
     };
     drop(error);
-    let (mut sending, mut receiving) = bench.connect().unwrap();
+    let (mut sending, mut receiving) = bench.connect(0).unwrap();
     talk(&mut sending, &mut receiving).unwrap();
 }
 
 #[test]
 fn a_completion_queue_that_fails_ends_its_own_connection_only() {
     let bench = Bench::new(&[]);
-    let (mut sending, mut receiving) = bench.connect().unwrap();
-    let (mut other_sending, mut other_receiving) = bench.connect().unwrap();
+    let (mut sending, mut receiving) = bench.connect(0).unwrap();
+    let (mut other_sending, mut other_receiving) = bench.connect(0).unwrap();
     let overrun = bench.fabric.faults().overrun_cq("a0", When::Nth(1));
     let mut outcome = talk(&mut sending, &mut receiving);
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -238,10 +231,7 @@ fn events_find_their_device_although_the_list_was_sorted() {
         .map(|info| info.name)
         .collect();
     assert_eq!(names, ["early", "late"]);
-    let listener = transport.listen(0).unwrap();
     let bench = Bench {
-        handle: listener.handle(),
-        _listener: listener,
         transport,
         fabric,
         _machine: machine,
@@ -289,12 +279,9 @@ fn a_storm_of_events_is_read_to_its_end() {
     bench.port("a0", 1).set_gids([v4(9), v4(8)]);
     bench.attempt_until_read(0);
     let Bench {
-        transport,
-        _listener: listener,
-        fabric,
-        ..
+        transport, fabric, ..
     } = bench;
-    drop((transport, listener));
+    drop(transport);
     assert!(
         fabric.live_objects().is_empty(),
         "{:?}",

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use verbs::Access;
 
@@ -93,6 +93,11 @@ impl Client {
     /// Whether it has shown the cookie. Until then it may be anybody.
     pub(crate) fn is_known(&self) -> bool {
         self.conversation.machine.is_known()
+    }
+
+    /// How long it has been here.
+    pub(crate) fn age(&self) -> Duration {
+        self.conversation.age()
     }
 
     pub(crate) fn drive(&mut self, budget: &mut Budget, now: Instant) -> Progress {

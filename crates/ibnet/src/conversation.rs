@@ -35,6 +35,11 @@ impl<M: Machine> Conversation<M> {
         self.channel.peer()
     }
 
+    /// How long it has lasted.
+    pub(crate) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     /// Exchanges bytes until the machine wants something done, or nothing more can happen now.
     pub(crate) fn advance(&mut self, now: Instant) -> Result<Option<M::Step>, Error> {
         let mut buffer = [0; READ_SIZE];

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::assembly::Budget;
 use crate::channel::{self, Channel};
@@ -18,8 +18,8 @@ use crate::random;
 use crate::receiver::RecvConnection;
 use crate::transport::Inner;
 
-/// Clients that may be in the middle of a handshake. Beyond it, those that have not shown the
-/// cookie make room.
+/// Clients that may be in the middle of a handshake. Beyond it, those that do not show the cookie
+/// make room, and if there are none the others wait.
 const MAX_PENDING: usize = 256;
 
 /// Waits for peers that want to send to one device. Can be used for any number of connections.
@@ -109,12 +109,23 @@ impl Listener {
         }
     }
 
-    /// Takes in everybody who has connected since the last call.
+    /// Takes in everybody who has connected since the last call, as far as there is room: the
+    /// others wait in the system's queue.
     fn admit(&mut self) -> Result<(), Error> {
         use nix::libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
         for _ in 0..MAX_PENDING {
+            let is_full = self.pending.len() >= MAX_PENDING;
+            let stranger = is_full.then(|| self.silent_stranger()).flatten();
+            if is_full && stranger.is_none() {
+                break;
+            }
             match self.socket.accept() {
-                Ok((stream, peer)) => self.admit_one(stream, peer),
+                Ok((stream, peer)) => {
+                    if let Some(index) = stranger {
+                        drop(self.pending.remove(index));
+                    }
+                    self.admit_one(stream, peer);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -130,14 +141,15 @@ impl Listener {
         Ok(())
     }
 
+    /// A client that has had the time to show the cookie and has not.
+    fn silent_stranger(&self) -> Option<usize> {
+        /// Greetings are sent at once; this is many times the way round the world.
+        const TIME_TO_GREET: Duration = Duration::from_secs(1);
+        let is_silent = |client: &Client| !client.is_known() && client.age() >= TIME_TO_GREET;
+        self.pending.iter().position(is_silent)
+    }
+
     fn admit_one(&mut self, stream: std::net::TcpStream, peer: SocketAddr) {
-        if self.pending.len() >= MAX_PENDING {
-            let stranger = self.pending.iter().position(|client| !client.is_known());
-            match stranger {
-                Some(index) => drop(self.pending.remove(index)),
-                None => return,
-            }
-        }
         let channel = match Channel::accepted(stream, peer) {
             Ok(channel) => channel,
             Err(error) => {

@@ -20,13 +20,15 @@ pub(crate) struct Split {
 /// Cuts `length` bytes into at most `most` parts of at least `least` bytes, as equal as cuts at
 /// [`GRANULE`] allow. No part is empty, but for the one part of an empty message.
 pub(crate) fn split(length: u32, most: u32, least: u32) -> Split {
+    // Cuts are no finer than this, whatever is asked for.
+    let least = least.max(GRANULE);
     if most <= 1 || length < least.saturating_mul(2) {
         return Split {
             parts: 1,
             part_bytes: length,
         };
     }
-    let wanted = (length / least.max(1)).min(most);
+    let wanted = (length / least).min(most);
     let part_bytes = length.div_ceil(wanted).next_multiple_of(GRANULE);
     Split {
         // Rounding up may have made the last one superfluous.

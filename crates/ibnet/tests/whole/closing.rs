@@ -1,0 +1,148 @@
+//! Closing: in any order, whatever is outstanding or broken, and never hanging.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use ibnet::{RecvConnection, SendConnection};
+use simverbs::{Verb, When};
+use verbs::QueuePairState;
+
+use crate::rig::{PATIENCE, connection, ends, expect_nothing_left, fabric, filled, join, message};
+
+const EIO: i32 = 5;
+const SIZE: usize = 300_000;
+
+/// A connection with everything under way: messages that arrived, that are on their way, and
+/// receives that nobody sends to.
+fn busy(fabric: &simverbs::Fabric) -> (SendConnection, RecvConnection) {
+    let (mut sending, mut receiving) = connection(fabric);
+    message(&mut sending, &mut receiving, SIZE, SIZE);
+    for _ in 0..20 {
+        let buffer = receiving.registrar().buffer(SIZE).unwrap();
+        drop(receiving.recv(buffer, 0).unwrap());
+    }
+    for _ in 0..10 {
+        drop(sending.send(filled(&sending, SIZE, 1), 0).unwrap());
+    }
+    (sending, receiving)
+}
+
+#[test]
+fn both_ends_close_in_any_order_with_requests_in_flight() {
+    // Pitfalls 97 and 99.
+    for order in 0..6 {
+        for devices in [1, 2] {
+            let fabric = fabric(devices, devices);
+            let start = Instant::now();
+            let (sending, receiving) = busy(&fabric);
+            match order {
+                0 => {
+                    sending.close().unwrap();
+                    receiving.close().unwrap();
+                }
+                1 => {
+                    receiving.close().unwrap();
+                    sending.close().unwrap();
+                }
+                2 => drop((sending, receiving)),
+                3 => drop((receiving, sending)),
+                // At the same time.
+                4 => std::thread::scope(|scope| {
+                    scope.spawn(|| sending.close().unwrap());
+                    receiving.close().unwrap();
+                }),
+                // After the peer has left, and was seen to.
+                _ => {
+                    receiving.close().unwrap();
+                    let mut sending = sending;
+                    let buffer = filled(&sending, 8, 1);
+                    assert!(sending.send(buffer, 77).is_err());
+                    sending.close().unwrap();
+                }
+            }
+            expect_nothing_left(&fabric);
+            assert!(start.elapsed() < PATIENCE, "closing in order {order} hangs");
+        }
+    }
+}
+
+#[test]
+fn whatever_cannot_be_torn_down_the_rest_is() {
+    // Pitfall 96: the first error does not end the closing.
+    for (verb, errno) in [
+        (Verb::ModifyQpTo(QueuePairState::ERR), EIO),
+        (Verb::DestroyQp, EIO),
+        (Verb::DestroyCq, EIO),
+        (Verb::DeregisterMemory, EIO),
+    ] {
+        let fabric = fabric(2, 2);
+        let (sender, receiver) = ends(&fabric, |_| {});
+        let before = fabric.live_objects();
+        let (sending, receiving) = join(&sender, &receiver);
+        let fault = fabric.faults().fail_call(verb, "s0", When::Nth(1), errno);
+        let closed = sending.close();
+        assert_eq!(fault.struck(), 1, "{verb:?}");
+        let is_told = verb == Verb::ModifyQpTo(QueuePairState::ERR);
+        assert_eq!(closed.is_err(), is_told, "{verb:?}: {closed:?}");
+        receiving.close().unwrap();
+        let left = fabric.live_objects();
+        // What was refused is left, and what hangs on it.
+        let (qps, cqs) = (left.qps - before.qps, left.cqs - before.cqs);
+        let mrs = left.mrs - before.mrs;
+        let expected = match verb {
+            Verb::DestroyQp => (1, 1, 0),
+            Verb::DestroyCq => (0, 1, 0),
+            Verb::DeregisterMemory => (0, 0, 1),
+            _ => (0, 0, 0),
+        };
+        assert_eq!((qps, cqs, mrs), expected, "{verb:?}");
+    }
+}
+
+#[test]
+fn closing_while_events_pour_in() {
+    // Pitfalls 6 and 99: `ibv_destroy_qp` waits until the events of the queue pair are acknowledged.
+    let fabric = fabric(1, 1);
+    let (sender, receiver) = ends(&fabric, |_| {});
+    let before = fabric.live_objects();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = fabric.faults().event_storm("s0", 20);
+                std::thread::yield_now();
+            }
+        });
+        let start = Instant::now();
+        for _ in 0..50 {
+            let (mut sending, mut receiving) = join(&sender, &receiver);
+            message(&mut sending, &mut receiving, 100, 100);
+            sending.close().unwrap();
+            receiving.close().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(start.elapsed() < PATIENCE);
+    });
+    assert!(fabric.counters().events > 0);
+    assert_eq!(fabric.live_objects(), before);
+}
+
+#[test]
+fn what_the_transport_holds_goes_with_the_last_connection() {
+    // Pitfalls 63 and 99: the devices are closed after everything that was made on them.
+    let fabric = fabric(2, 1);
+    let (sender, receiver) = ends(&fabric, |_| {});
+    let (mut sending, mut receiving) = join(&sender, &receiver);
+    drop((sender, receiver));
+    message(&mut sending, &mut receiving, SIZE, SIZE);
+    let registrar = sending.registrar();
+    let buffer = registrar.buffer(100).unwrap();
+    drop((sending, receiving));
+    assert!(
+        fabric.live_objects().contexts > 0,
+        "a buffer is still registered"
+    );
+    drop(buffer);
+    drop(registrar);
+    expect_nothing_left(&fabric);
+}

@@ -1,0 +1,16 @@
+//! The whole transport on the simulator, where devices do what real ones cannot be made to do:
+//! limits, refusals, faults at every step, devices that fail and vanish.
+//!
+//! What also works on real devices is in the scenarios (`crates/scenarios`), and random schedules
+//! are in `tests/schedules`. Tests that show that a fault of other implementations cannot happen
+//! here name its number ("Pitfall 79"): `docs/pitfalls.md` lists them all.
+#![allow(clippy::unwrap_used)]
+
+mod arguments;
+mod closing;
+mod fatal;
+mod features;
+mod handshakes;
+mod limits;
+mod posting;
+mod rig;

@@ -1,0 +1,149 @@
+//! Ends of connections on a fabric of their own, both driven by the thread of the test.
+
+use std::time::{Duration, Instant};
+
+use ibnet::{
+    Buffer, Config, ConnectOptions, Connecting, Error, HcaFilter, InterfaceFilter, Listener,
+    RecvConnection, SendConnection, Transport,
+};
+use simverbs::{DeviceSpec, Fabric};
+
+/// Anything longer is a hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Devices `s0`, `s1`, … for the sender and `r0`, `r1`, … for the receiver.
+pub(crate) fn fabric(senders: usize, receivers: usize) -> Fabric {
+    build(roce("s", senders).chain(roce("r", receivers)))
+}
+
+pub(crate) fn build(devices: impl IntoIterator<Item = DeviceSpec>) -> Fabric {
+    let builder = devices
+        .into_iter()
+        .fold(Fabric::builder(), |builder, spec| builder.device(spec));
+    builder.trace().build().unwrap()
+}
+
+pub(crate) fn roce(side: &str, count: usize) -> impl Iterator<Item = DeviceSpec> {
+    (0..count).map(move |index| DeviceSpec::roce(format!("{side}{index}")))
+}
+
+/// One end: its transport, and its device, which is a virtual one if it is made of several.
+pub(crate) struct End {
+    pub(crate) transport: Transport,
+    pub(crate) device: usize,
+}
+
+impl End {
+    /// On all devices whose name begins with `side`.
+    pub(crate) fn open(fabric: &Fabric, side: &str, set: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::default();
+        config.hca = HcaFilter::parse(side).unwrap();
+        config.interfaces = InterfaceFilter::parse("=lo");
+        set(&mut config);
+        let transport = Transport::with_library(fabric.library(), config).unwrap();
+        let all: Vec<usize> = (0..transport.devices().len()).collect();
+        let device = transport.merge(&all).unwrap();
+        Self { transport, device }
+    }
+
+    pub(crate) fn listen(&self) -> Listener {
+        self.transport.listen(self.device).unwrap()
+    }
+
+    pub(crate) fn connect(&self, listener: &Listener) -> Connecting {
+        let handle = listener.handle();
+        self.transport
+            .connect(self.device, &handle, ConnectOptions::default())
+            .unwrap()
+    }
+}
+
+/// Both ends on all devices, with the same settings.
+pub(crate) fn ends(fabric: &Fabric, set: impl Fn(&mut Config)) -> (End, End) {
+    (End::open(fabric, "s", &set), End::open(fabric, "r", &set))
+}
+
+/// A connection that must come to stand.
+pub(crate) fn join(sender: &End, receiver: &End) -> (SendConnection, RecvConnection) {
+    let (sending, receiving) = try_join(sender, receiver);
+    (sending.unwrap(), receiving.unwrap().unwrap())
+}
+
+/// A connection with both ends as they are by default.
+pub(crate) fn connection(fabric: &Fabric) -> (SendConnection, RecvConnection) {
+    let (sender, receiver) = ends(fabric, |_| {});
+    join(&sender, &receiver)
+}
+
+/// How an attempt ends at each end. The listener may have nothing to tell, if the client failed
+/// before it had shown that it is no stranger.
+pub(crate) fn try_join(
+    sender: &End,
+    receiver: &End,
+) -> (
+    Result<SendConnection, Error>,
+    Option<Result<RecvConnection, Error>>,
+) {
+    let mut listener = receiver.listen();
+    let mut connecting = sender.connect(&listener);
+    let deadline = Instant::now() + PATIENCE;
+    let (mut sending, mut receiving) = (None, None);
+    let mut polls_after_failure = 0;
+    loop {
+        assert!(Instant::now() < deadline, "the handshake hangs");
+        if sending.is_none() {
+            sending = connecting.poll().transpose();
+        }
+        if receiving.is_none() {
+            receiving = listener.poll_accept().transpose();
+        }
+        match (&sending, &receiving) {
+            (Some(_), Some(_)) => break,
+            (Some(Err(_)), None) if polls_after_failure > 1000 => break,
+            (Some(Err(_)), None) => polls_after_failure += 1,
+            _ => {}
+        }
+    }
+    (sending.unwrap(), receiving)
+}
+
+/// A buffer of the sender's, filled with `byte`.
+pub(crate) fn filled(sending: &SendConnection, size: usize, byte: u8) -> Buffer {
+    let mut buffer = sending.registrar().buffer(size).unwrap();
+    buffer.fill(byte);
+    buffer
+}
+
+/// Moves a message of `size` bytes into a buffer of `room`, and checks it.
+pub(crate) fn message(
+    sending: &mut SendConnection,
+    receiving: &mut RecvConnection,
+    size: usize,
+    room: usize,
+) {
+    let buffer = receiving.registrar().buffer(room).unwrap();
+    let receive = receiving.recv(buffer, 0).unwrap();
+    let send = sending.send(filled(sending, size, 0x5a), 0).unwrap();
+    let arrived = receiving.wait(receive).unwrap();
+    assert_eq!(arrived.len(), size.min(room));
+    assert!(arrived.iter().all(|byte| *byte == 0x5a));
+    sending.wait(send).unwrap();
+}
+
+/// Repeats `attempt` until it gives something.
+pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "{what} does not happen");
+        std::thread::yield_now();
+    }
+}
+
+/// Call when everything was closed.
+pub(crate) fn expect_nothing_left(fabric: &Fabric) {
+    let left = fabric.live_objects();
+    assert!(left.is_empty(), "left behind: {left:?}");
+}

@@ -9,7 +9,12 @@ use crate::ring::{Announced, Announcement, MAX_GROUP};
 pub(crate) struct Matching {
     ring: Announced,
     group: Group,
+    /// Messages in a row for which the oldest group had no buffer.
+    misses: u32,
 }
+
+/// So many misses are no coincidence any more: seconds of asking.
+const MANY_MISSES: u32 = 1 << 20;
 
 /// The oldest group that still has free buffers.
 struct Group {
@@ -43,7 +48,11 @@ impl Matching {
             length: 0,
             taken: 0,
         };
-        Self { ring, group }
+        Self {
+            ring,
+            group,
+            misses: 0,
+        }
     }
 
     /// The free buffer for `tag` in the oldest group, if it is announced.
@@ -72,7 +81,25 @@ impl Matching {
                 }));
             }
         }
+        self.misses = self.misses.saturating_add(1);
         Ok(None)
+    }
+
+    /// Whether messages have found no buffer of their tag for long enough that somebody should
+    /// hear of it, though there is a group with free ones (pitfall 80). Once for each time.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.misses == MANY_MISSES
+    }
+
+    /// The tags of the oldest group's free buffers.
+    pub(crate) fn free_tags(&self) -> Vec<u32> {
+        let free =
+            (0..self.group.length).filter(|position| self.group.taken & (1 << position) == 0);
+        free.filter_map(|position| {
+            let id = self.group.first.wrapping_add(u64::from(position));
+            self.ring.read(id).map(|entry| entry.tag)
+        })
+        .collect()
     }
 
     /// The key of entry `id`, which [`find`](Self::find) has found, for the receiver's device
@@ -83,6 +110,7 @@ impl Matching {
 
     /// The buffer that [`find`](Self::find) found last is taken.
     pub(crate) fn take(&mut self, found: &Match) {
+        self.misses = 0;
         self.group.take(found.position);
     }
 

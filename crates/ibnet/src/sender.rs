@@ -183,7 +183,12 @@ impl SendConnection {
         self.check_memory(data, length, region)?;
         let found = match self.matching.find(tag as u32) {
             Ok(Some(found)) => found,
-            Ok(None) => return Ok(None),
+            Ok(None) => {
+                if self.matching.is_stuck() {
+                    self.tell_of_tags(tag);
+                }
+                return Ok(None);
+            }
             Err(ImpossibleAnnouncement) => return Err(self.impossible_announcement()),
         };
         let size = self.cut(length, found.entry.capacity)?;
@@ -274,6 +279,21 @@ impl SendConnection {
                 "sending {length} bytes from memory that is not registered"
             ))),
         }
+    }
+
+    /// A sender and a receiver that do not mean the same tags wait for each other for ever.
+    #[cold]
+    fn tell_of_tags(&self, tag: i32) {
+        let free: Vec<i32> = self
+            .matching
+            .free_tags()
+            .iter()
+            .map(|&t| t as i32)
+            .collect();
+        tracing::warn!(
+            "{}: a message with tag {tag} waits; the oldest receive has buffers for {free:?} only",
+            self.core.names()
+        );
     }
 
     #[cold]

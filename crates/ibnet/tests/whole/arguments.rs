@@ -163,24 +163,74 @@ fn a_full_table_is_no_error_at_either_end() {
 }
 
 #[test]
-fn a_message_whose_tag_nobody_has_waits_and_the_others_go_on() {
+fn a_message_whose_tag_nobody_has_waits_and_somebody_hears_of_it() {
     // Pitfall 80.
     let fabric = fabric(1, 1);
     let (mut sending, mut receiving) = connection(&fabric);
-    let receive = receiving
-        .recv(receiving.registrar().buffer(8).unwrap(), 1)
-        .unwrap();
-    for _ in 0..1000 {
-        let refused = sending.try_send(filled(&sending, 8, 7), 2);
-        assert!(matches!(refused, Err(ibnet::Unposted::NotReady(_))));
+    let group = [5, 1].map(|tag| (receiving.registrar().buffer(8).unwrap(), tag));
+    let receive = receiving.recv_group(group.into()).unwrap();
+    let log = Log::default();
+    tracing::subscriber::with_default(log.clone(), || {
+        let send = sending.send(filled(&sending, 8, 7), 1).unwrap();
+        sending.wait(send).unwrap();
+        for _ in 0..(1 << 20) + 1000 {
+            // SAFETY: an empty message has no memory.
+            let refused = unsafe { sending.isend(std::ptr::null(), 0, 2, None) };
+            assert_eq!(refused.unwrap(), None);
+        }
+    });
+    let lines = log.0.lock().unwrap();
+    let [line] = &lines[..] else {
+        panic!("{lines:?}");
+    };
+    assert!(line.contains("tag 2") && line.contains("[5]"), "{line}");
+    // Whoever has a buffer is not held up by it.
+    for tag in [5, 2] {
+        if tag == 2 {
+            drop(
+                receiving
+                    .recv(receiving.registrar().buffer(8).unwrap(), 2)
+                    .unwrap(),
+            );
+        }
+        let send = sending.send(filled(&sending, 8, 7), tag).unwrap();
+        sending.wait(send).unwrap();
     }
-    let send = sending.send(filled(&sending, 8, 7), 1).unwrap();
-    receiving.wait(receive).unwrap();
-    sending.wait(send).unwrap();
-    let receive = receiving
-        .recv(receiving.registrar().buffer(8).unwrap(), 2)
-        .unwrap();
-    let send = sending.send(filled(&sending, 8, 7), 2).unwrap();
-    receiving.wait(receive).unwrap();
-    sending.wait(send).unwrap();
+    receiving.wait_group(receive).unwrap();
+}
+
+/// Keeps the messages of warnings.
+#[derive(Clone, Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Message(String);
+        impl tracing::field::Visit for Message {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        self.0.lock().unwrap().push(message.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }

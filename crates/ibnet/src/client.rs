@@ -127,7 +127,12 @@ impl Client {
                     !is_done
                 }
                 (Task::Join(endpoint), Some(work)) => {
-                    let is_done = work.join(endpoint, devices, &self.inner, budget, now)?;
+                    let is_done = work
+                        .join(endpoint, devices, &self.inner, budget, now)
+                        .map_err(|error| {
+                            let peer = self.conversation.peer();
+                            error.joining(|| describe_process(&work.hello.party, peer))
+                        })?;
                     if is_done {
                         work.ring = Some(endpoint.ring.clone());
                         self.conversation.machine.joined(now);

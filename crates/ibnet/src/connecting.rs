@@ -343,7 +343,10 @@ impl Work {
         };
         let is_joined = self
             .assembly
-            .join(devices, &own.locals, &remote, config, budget, now)?;
+            .join(devices, &own.locals, &remote, config, budget, now)
+            .map_err(|error| {
+                error.joining(|| describe_process(&self.plan.party, call.handle.address()))
+            })?;
         Ok(is_joined.then(|| Endpoint {
             queue_pairs: self.assembly.queue_pair_ends(),
             ring: RemoteArea {

@@ -160,6 +160,10 @@ impl Core {
         let watch = inner
             .monitor
             .watch_connection(channel.stream(), &attention, exposed)?;
+        if !decoder.is_empty() {
+            // It came with the last of the handshake: the socket will not tell of it again.
+            attention.raise(CONTROL);
+        }
         Ok(Self {
             paths,
             cqs,

@@ -90,6 +90,16 @@ pub enum Error {
         limits: String,
     },
 
+    /// A queue pair could not be connected to the peer's.
+    #[error("connecting to {peer}: {source}")]
+    Join {
+        /// The peer's host, process and address.
+        peer: String,
+        /// What the device said, with the address of the peer's device.
+        #[source]
+        source: Arc<verbs::Error>,
+    },
+
     /// Posting work to a queue pair failed.
     #[error("{connection}: {source}")]
     Post {
@@ -218,6 +228,7 @@ impl Error {
             | Self::System { .. }
             | Self::Verbs(_)
             | Self::NoMemory { .. }
+            | Self::Join { .. }
             | Self::Post { .. }
             | Self::NoGid { .. }
             | Self::DeviceFatal { .. } => ErrorKind::System,
@@ -242,6 +253,17 @@ impl Error {
         Self::Socket {
             doing: doing.into(),
             source: Arc::new(source),
+        }
+    }
+
+    /// Of a verb that failed while connecting to `peer`.
+    pub(crate) fn joining(self, peer: impl FnOnce() -> String) -> Self {
+        match self {
+            Self::Verbs(source) => Self::Join {
+                peer: peer(),
+                source,
+            },
+            other => other,
         }
     }
 

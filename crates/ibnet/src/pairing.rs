@@ -113,7 +113,7 @@ fn assign(many: &[DeviceOffer], few: &[DeviceOffer]) -> Option<Vec<usize>> {
 }
 
 /// Why two ports can never talk to each other, if so.
-fn obstacle(one: &DeviceOffer, other: &DeviceOffer) -> Option<&'static str> {
+pub(crate) fn obstacle(one: &DeviceOffer, other: &DeviceOffer) -> Option<&'static str> {
     if one.link != other.link {
         return Some("one is InfiniBand and the other Ethernet");
     }

@@ -3,15 +3,19 @@
 use std::time::{Duration, Instant};
 
 use crate::handle::Cookie;
-use crate::handshake::message::{Endpoint, Hello, Invalid, Message, Party, Plan, Wishes};
+use crate::handshake::message::{
+    DeviceOffer, Endpoint, Hello, Invalid, Message, Party, Plan, Wishes,
+};
 use crate::handshake::session::{Failure, Machine, Session, unexpected};
+use crate::pairing::obstacle;
 
 /// The state machine of the end that connects.
 #[derive(Debug)]
 pub(crate) struct Connector {
     state: State,
     session: Session,
-    devices: usize,
+    /// The own devices, as they were offered.
+    devices: Vec<DeviceOffer>,
 }
 
 #[derive(Debug)]
@@ -41,7 +45,7 @@ impl Connector {
         now: Instant,
         time_limit: Duration,
     ) -> Self {
-        let devices = party.devices.len();
+        let devices = party.devices.clone();
         let mut session = Session::new(now, time_limit);
         session.send(&Message::Hello(Hello {
             cookie,
@@ -65,6 +69,23 @@ impl Connector {
         self.session
     }
 
+    /// What can only be checked with the own side known.
+    fn check(&self, plan: &Plan) -> Result<(), Invalid> {
+        for path in &plan.paths {
+            let Some(ours) = self.devices.get(usize::from(path.connector_device)) else {
+                return Err(Invalid("a path over a device that was not offered"));
+            };
+            // The plan has the device: that was checked when it arrived.
+            let theirs = &plan.party.devices[usize::from(path.listener_device)];
+            if obstacle(ours, theirs).is_some() {
+                return Err(Invalid(
+                    "a path between ports that cannot talk to each other",
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn enter(&mut self, state: State, now: Instant) {
         self.state = state;
         self.session.renew(now);
@@ -79,10 +100,7 @@ impl Machine for Connector {
             State::AwaitingPlan => match self.session.next()? {
                 None => Ok(None),
                 Some(Message::Plan(plan)) => {
-                    let ours = |device: u8| usize::from(device) < self.devices;
-                    if !plan.paths.iter().all(|path| ours(path.connector_device)) {
-                        return Err(Invalid("a path over a device that was not offered").into());
-                    }
+                    self.check(&plan)?;
                     self.enter(State::Building, now);
                     Ok(Some(Step::Build(Box::new(plan))))
                 }

@@ -41,6 +41,11 @@ impl Decoder {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Whether nothing has arrived that was not taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// The next whole message, checked; `None` if more bytes are needed.
     pub(crate) fn next(&mut self) -> Result<Option<Message>, Invalid> {
         let Some(&[l0, l1, l2, l3, v0, v1]) = self.bytes.first_chunk::<HEADER>() else {

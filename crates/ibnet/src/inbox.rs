@@ -71,8 +71,10 @@ impl Inbox {
         self.next.wrapping_sub(self.oldest) + buffers <= self.most
     }
 
-    /// Opens the next entry, for the buffer at `position` of `request`. There must be room.
+    /// Opens the next entry, for the buffer at `position` of `request`. There must be room, and
+    /// `capacity` is at most [`ring::MAX_CAPACITY`].
     pub(crate) fn open(&mut self, request: u16, position: u8, capacity: u32) {
+        debug_assert!(capacity <= ring::MAX_CAPACITY);
         let id = self.next;
         self.entries[ring::slot(id)] = Entry {
             is_open: true,
@@ -103,7 +105,7 @@ impl Inbox {
             return Err(Violation("a part of a message that is not expected"));
         }
         entry.parts += 1;
-        // More than any buffer holds is too large, and stays so whatever is added.
+        // A sum that saturates is more than any buffer holds, and stays so whatever is added.
         entry.bytes = entry.bytes.saturating_add(bytes);
         if entry.parts < part.parts {
             return Ok(None);

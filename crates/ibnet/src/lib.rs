@@ -67,6 +67,9 @@ mod device;
 mod dial;
 mod error;
 mod flush;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod handshake;
 mod hca;

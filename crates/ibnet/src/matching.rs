@@ -102,6 +102,12 @@ impl Matching {
         .collect()
     }
 
+    /// The ring, for those who play the peer that writes it.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn ring(&self) -> &Announced {
+        &self.ring
+    }
+
     /// The key of entry `id`, which [`find`](Self::find) has found, for the receiver's device
     /// `device`.
     pub(crate) fn rkey(&self, id: u64, device: usize) -> u32 {

@@ -1,0 +1,253 @@
+//! The scene of a test: a fabric, transports on it, and what was there before.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ibnet::{
+    Config, ConnectOptions, Connecting, Error, Handle, HcaFilter, InterfaceFilter, Listener,
+    RecvConnection, SendConnection, Transport, Unposted,
+};
+use simverbs::{DeviceSpec, Fabric, LiveObjects};
+
+use crate::log;
+
+/// Three devices: `real` of the end under attack, `good` of a client that behaves, `evil` of the
+/// attacker. One test at a time, because the process's descriptors are counted.
+pub(crate) struct Stage {
+    pub(crate) fabric: Fabric,
+    before: Traces,
+    _only: MutexGuard<'static, ()>,
+}
+
+/// What a process leaves behind when it forgets something.
+#[derive(Debug, PartialEq, Eq)]
+struct Traces {
+    descriptors: usize,
+    events_threads: usize,
+}
+
+impl Traces {
+    fn now() -> Self {
+        let of_task = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        Self {
+            descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count(),
+            events_threads: tasks
+                .filter_map(|task| of_task(task.unwrap()).ok())
+                .filter(|name| name.trim() == "ibnet-events")
+                .count(),
+        }
+    }
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let only = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        log::begin();
+        let before = Traces::now();
+        let devices = ["real", "good", "evil"].map(DeviceSpec::roce);
+        let builder = devices
+            .into_iter()
+            .fold(Fabric::builder(), |b, d| b.device(d));
+        Self {
+            fabric: builder.build().unwrap(),
+            before,
+            _only: only,
+        }
+    }
+
+    /// A transport on one device. A queue pair without a peer is given up after some
+    /// milliseconds.
+    pub(crate) fn open(&self, device: &str, change: impl FnOnce(&mut Config)) -> Transport {
+        let mut config = Config::default();
+        config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
+        config.interfaces = InterfaceFilter::parse("=lo");
+        config.connect_timeout = Duration::from_secs(10);
+        (config.timeout, config.retry_count) = (10, 1);
+        change(&mut config);
+        Transport::with_library(self.fabric.library(), config).unwrap()
+    }
+
+    /// A listener on the device under attack, and a client that behaves.
+    pub(crate) fn listen(&self) -> Besieged {
+        let good = self.open("good", |_| {});
+        let listener = self.open("real", |_| {}).listen(0).unwrap();
+        Besieged {
+            before: self.fabric.live_objects(),
+            fabric: self.fabric.clone(),
+            listener,
+            good,
+        }
+    }
+
+    /// After everything was dropped: nothing is left.
+    pub(crate) fn end(self) {
+        let left = self.fabric.live_objects();
+        assert!(left.is_empty(), "left on the devices: {left:?}");
+        drop(self.fabric);
+        assert_eq!(Traces::now(), self.before, "left in the process");
+    }
+}
+
+/// A listener with enemies.
+pub(crate) struct Besieged {
+    pub(crate) listener: Listener,
+    good: Transport,
+    fabric: Fabric,
+    before: LiveObjects,
+}
+
+impl Besieged {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.handle().address()
+    }
+
+    /// The secret, from where the handle's description says that it is.
+    pub(crate) fn cookie(&self) -> [u8; 16] {
+        self.listener.handle().to_bytes()[28..44]
+            .try_into()
+            .unwrap()
+    }
+
+    /// Polls until a client has failed; others may connect meanwhile.
+    pub(crate) fn failure(&mut self) -> Error {
+        until(|| self.listener.poll_accept().err())
+    }
+
+    /// Polls a few times more; nobody may connect or fail.
+    pub(crate) fn nothing_happens(&mut self) {
+        for _ in 0..10 {
+            assert!(self.listener.poll_accept().unwrap().is_none());
+        }
+    }
+
+    /// The attack has left nothing, and a good client is served as ever.
+    pub(crate) fn is_unharmed(&mut self) {
+        assert_eq!(self.fabric.live_objects(), self.before, "something is left");
+        self.serves();
+        assert_eq!(self.fabric.live_objects(), self.before, "something is left");
+    }
+
+    /// A good client connects and sends a message.
+    pub(crate) fn serves(&mut self) {
+        let handle = self.listener.handle();
+        let connecting = self.good.connect(0, &handle, ConnectOptions::default());
+        let (sending, receiving) = both(connecting.unwrap(), &mut self.listener);
+        exchange(sending, receiving);
+    }
+}
+
+/// Polls both ends of a handshake until they have a connection.
+pub(crate) fn both(
+    mut connecting: Connecting,
+    listener: &mut Listener,
+) -> (SendConnection, RecvConnection) {
+    let (mut sending, mut receiving) = (None, None);
+    until(|| {
+        if sending.is_none() {
+            sending = connecting.poll().unwrap();
+        }
+        if receiving.is_none() {
+            receiving = listener.poll_accept().unwrap();
+        }
+        (sending.is_some() && receiving.is_some()).then_some(())
+    });
+    (sending.unwrap(), receiving.unwrap())
+}
+
+/// Sends a message, and closes.
+pub(crate) fn exchange(mut sending: SendConnection, mut receiving: RecvConnection) {
+    let buffer = receiving.registrar().buffer(100).unwrap();
+    let receive = receiving.recv(buffer, 7).unwrap();
+    let mut buffer = sending.registrar().buffer(5).unwrap();
+    buffer.copy_from_slice(b"hello");
+    let send = sending.send(buffer, 7).unwrap();
+    assert_eq!(&receiving.wait(receive).unwrap()[..], b"hello");
+    sending.wait(send).unwrap();
+    sending.close().unwrap();
+    receiving.close().unwrap();
+}
+
+/// Polls a connection in the making until it has failed.
+pub(crate) fn connect_failure(connecting: &mut Connecting) -> Error {
+    until(|| match connecting.poll() {
+        Ok(None) => None,
+        Ok(Some(_)) => panic!("connected"),
+        Err(error) => Some(error),
+    })
+}
+
+/// Sends until the connection has failed.
+pub(crate) fn send_failure(sending: &mut SendConnection) -> Error {
+    let mut tickets = Vec::new();
+    until(|| {
+        let buffer = sending.registrar().buffer(8).unwrap();
+        match sending.try_send(buffer, 7) {
+            Ok(ticket) => tickets.push(ticket),
+            Err(Unposted::NotReady(_)) => {}
+            Err(Unposted::Failed(error, _)) => return Some(error),
+        }
+        match tickets.pop().map(|ticket| sending.poll(ticket)) {
+            Some(Err(error)) => Some(error),
+            Some(Ok(Err(ticket))) => {
+                tickets.push(ticket);
+                None
+            }
+            Some(Ok(Ok(_))) | None => None,
+        }
+    })
+}
+
+/// Receives until the connection has failed.
+pub(crate) fn recv_failure(receiving: &mut RecvConnection) -> Error {
+    let buffer = receiving.registrar().buffer(100).unwrap();
+    let mut ticket = match receiving.recv(buffer, 7) {
+        Ok(ticket) => Some(ticket),
+        Err(error) => return error,
+    };
+    until(|| match receiving.poll(ticket.take()?) {
+        Ok(Ok(_)) => panic!("a message arrived"),
+        Ok(Err(again)) => {
+            ticket = Some(again);
+            None
+        }
+        Err(error) => Some(error),
+    })
+}
+
+/// A handle for a listener elsewhere, from its description.
+pub(crate) fn handle(address: SocketAddr, cookie: [u8; 16]) -> Handle {
+    let SocketAddr::V4(v4) = address else {
+        panic!("{address} is not IPv4")
+    };
+    let mut bytes = [0; Handle::SIZE];
+    bytes[..4].copy_from_slice(b"IBNT");
+    bytes[4..6].copy_from_slice(&[1, 4]);
+    bytes[6..8].copy_from_slice(&v4.port().to_be_bytes());
+    bytes[8..12].copy_from_slice(&v4.ip().octets());
+    bytes[28..44].copy_from_slice(&cookie);
+    Handle::from_bytes(&bytes).unwrap()
+}
+
+/// Asks again and again, for ten seconds.
+pub(crate) fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "nothing happened for 10 s");
+        std::thread::yield_now();
+    }
+}
+
+/// The error says all of this.
+#[track_caller]
+pub(crate) fn says(error: &Error, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in: {text}");
+    }
+}

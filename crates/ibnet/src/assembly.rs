@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::libc;
-use verbs::{Access, CompletionQueue, RecvRequest};
+use verbs::{Access, CompletionQueue, QueuePair, RecvRequest};
 
 use crate::config::Config;
 use crate::device::{Device, LocalPort};
 use crate::error::Error;
 use crate::handshake::message::{DeviceOffer, QueuePairEnd};
 use crate::path::{Depths, Join, Path, PathSpec};
+use crate::transport::Inner;
 
 /// Queue pairs that may still be created or connected in this poll.
 pub(crate) struct Budget(usize);
@@ -42,6 +43,8 @@ pub(crate) struct Ends {
     pub(crate) cqs: Vec<CompletionQueue>,
     /// The sizes of the queue pairs, the same for all.
     pub(crate) depths: Depths,
+    /// Receives that are posted for announcements.
+    pub(crate) announcements: u32,
 }
 
 /// What an end wants of its queue pairs.
@@ -50,8 +53,10 @@ pub(crate) struct Demand {
     pub(crate) depths: Depths,
     /// Completions of other queue pairs that a completion queue must have room for.
     pub(crate) reserve: u32,
-    /// Fill the receive queues with receives without buffers.
-    pub(crate) post_receives: bool,
+    /// Receives without buffers that are posted in advance.
+    pub(crate) receives: Receives,
+    /// Completions wake who waits for them.
+    pub(crate) notify: bool,
     /// Ask the driver for its options of enhanced connection establishment first.
     pub(crate) offer_ece: bool,
 }
@@ -59,7 +64,7 @@ pub(crate) struct Demand {
 impl Demand {
     /// Requests of a queue pair that can complete.
     fn completions(&self) -> u32 {
-        let receives = if self.post_receives {
+        let receives = if self.receives == Receives::All {
             self.depths.receive
         } else {
             0
@@ -67,6 +72,22 @@ impl Demand {
         self.depths.send + receives
     }
 }
+
+/// Receives without buffers that are posted in advance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receives {
+    None,
+    /// As many as every queue holds. They come back with the number of their path.
+    All,
+    /// About so many, on the path of the announcements only. They come back with [`ANNOUNCED`].
+    Announcements(u32),
+}
+
+/// The path that announcements take. Their order does not matter: each entry has its own ready word.
+pub(crate) const ANNOUNCE_PATH: usize = 0;
+
+/// The id of a receive that an announcement has used up: no work request and no path has it.
+pub(crate) const ANNOUNCED: u64 = u64::MAX;
 
 /// Ends in the making.
 pub(crate) struct Assembly {
@@ -90,18 +111,34 @@ impl Assembly {
         devices: &[Arc<Device>],
         specs: Vec<PathSpec>,
         mut demand: Demand,
-        config: &Config,
+        inner: &Inner,
     ) -> Result<Self, Error> {
         let paths_on = |device: usize| {
             let on_it = specs.iter().filter(|spec| spec.device == device);
             on_it.count() as u32
         };
+        let mut announcements = 0;
+        let mut reserves = vec![demand.reserve; devices.len()];
+        if let Receives::Announcements(wanted) = demand.receives {
+            let device = specs[ANNOUNCE_PATH].device;
+            let attributes = &devices[device].attributes;
+            // A sender that has too few makes the receiver's announcements wait, no more.
+            announcements = wanted
+                .min(attributes.max_qp_wr)
+                .min(attributes.max_cqe / 4)
+                .max(1);
+            reserves[device] += announcements;
+        }
         for (index, device) in devices.iter().enumerate() {
             let limits = Limits {
                 max_qp_wr: device.attributes.max_qp_wr,
                 max_cqe: device.attributes.max_cqe,
             };
-            let fitting = fit(demand, paths_on(index), limits);
+            let demanded = Demand {
+                reserve: reserves[index],
+                ..demand
+            };
+            let fitting = fit(demanded, paths_on(index), limits);
             demand.depths = fitting.ok_or_else(|| too_small(device, paths_on(index)))?;
         }
         let per_path = demand.completions();
@@ -110,19 +147,25 @@ impl Assembly {
             .enumerate()
             .map(|(index, device)| {
                 let context = device.pd.context();
-                context.create_cq((paths_on(index) * per_path + demand.reserve).max(1))
+                let depth = (paths_on(index) * per_path + reserves[index]).max(1);
+                if demand.notify {
+                    inner.monitor.create_cq(device.token, context, depth)
+                } else {
+                    Ok(context.create_cq(depth)?)
+                }
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<_, Error>>()?;
         Ok(Self {
             ends: Ends {
                 paths: Vec::with_capacity(specs.len()),
                 cqs,
                 depths: demand.depths,
+                announcements,
             },
             specs,
             demand,
             joined: 0,
-            retry: Retry::new(config),
+            retry: Retry::new(&inner.config),
         })
     }
 
@@ -142,7 +185,7 @@ impl Assembly {
                 // The last one was created and not initialised.
             } else if let Some(spec) = self.specs.get(self.ends.paths.len()) {
                 let (device, cq) = (&devices[spec.device], &self.ends.cqs[spec.device]);
-                let path = Path::create(device, cq, spec, self.demand.depths)?;
+                let path = Path::create(device, cq, spec, self.depths_of_next())?;
                 self.ends.paths.push(path);
             }
             let number = self.ends.paths.len().saturating_sub(1);
@@ -158,14 +201,36 @@ impl Assembly {
             if self.demand.offer_ece {
                 path.offer_ece();
             }
-            if self.demand.post_receives {
-                post_all_receives(path, number, self.demand.depths.receive)?;
-            }
+            let (id, receives) = match self.demand.receives {
+                Receives::All => (number as u64, self.demand.depths.receive),
+                Receives::Announcements(_) if number == ANNOUNCE_PATH => {
+                    (ANNOUNCED, self.ends.announcements)
+                }
+                _ => (0, 0),
+            };
+            post_receives(&path.queue_pair, id, receives).map_err(|source| Error::Post {
+                connection: format!("queue pair {:#x}", path.queue_pair.number()),
+                source: Arc::new(source),
+            })?;
             if self.ends.paths.len() == self.specs.len() {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    /// The sizes of the queue pair that is created next.
+    fn depths_of_next(&self) -> Depths {
+        let mut depths = self.demand.depths;
+        if self.ends.paths.len() == ANNOUNCE_PATH {
+            depths.receive = depths.receive.max(self.ends.announcements);
+        }
+        depths
+    }
+
+    /// When the next step can be tried, if the last one failed for a passing reason.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.retry.due
     }
 
     /// Connects some more queue pairs to the peer's; true when all are.
@@ -220,19 +285,18 @@ impl Assembly {
     }
 }
 
-/// Posts the receives of a new path, which come back with the number of the path; possible from
-/// state INIT on.
-fn post_all_receives(path: &Path, number: usize, count: u32) -> Result<(), Error> {
-    let mut chain = [RecvRequest::new(number as u64); RECEIVE_CHAIN];
+/// Posts `count` receives without buffers, which come back with `id`; possible from state INIT on.
+pub(crate) fn post_receives(
+    queue_pair: &QueuePair,
+    id: u64,
+    count: u32,
+) -> Result<(), verbs::PostError> {
+    let mut chain = [RecvRequest::new(id); RECEIVE_CHAIN];
     let mut left = count as usize;
     while left > 0 {
         let count = left.min(RECEIVE_CHAIN);
         // SAFETY: these receives name no memory.
-        let posted = unsafe { path.queue_pair.post_recv(&mut chain[..count]) };
-        posted.map_err(|source| Error::Post {
-            connection: format!("queue pair {:#x}", path.queue_pair.number()),
-            source: Arc::new(source),
-        })?;
+        unsafe { queue_pair.post_recv(&mut chain[..count]) }?;
         left -= count;
     }
     Ok(())
@@ -260,7 +324,7 @@ fn fit(demand: Demand, paths: u32, limits: Limits) -> Option<Depths> {
         .saturating_sub(demand.reserve)
         .checked_div(paths)
         .unwrap_or(u32::MAX);
-    if !demand.post_receives {
+    if demand.receives != Receives::All {
         send = send.min(share);
     } else if send + receive > share {
         // Each gives up the same part of its depth.
@@ -354,7 +418,12 @@ mod tests {
                 inline: 64,
             },
             reserve: 9,
-            post_receives,
+            receives: if post_receives {
+                Receives::All
+            } else {
+                Receives::None
+            },
+            notify: false,
             offer_ece: false,
         }
     }

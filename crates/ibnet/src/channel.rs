@@ -14,10 +14,13 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use crate::error::Error;
 use crate::handshake::frame::encode;
 use crate::handshake::message::Message;
+use crate::monitor::{Attention, Interest, Monitor, SocketWatch};
 use crate::random;
 
 /// The stream and what still has to be sent on it.
 pub(crate) struct Channel {
+    /// If somebody waits for it rather than polls.
+    watch: Option<SocketWatch>,
     stream: Arc<TcpStream>,
     peer: SocketAddr,
     output: Vec<u8>,
@@ -51,6 +54,7 @@ impl Channel {
             Err(error) => return Err(error),
         }
         Ok(Self {
+            watch: None,
             stream: Arc::new(TcpStream::from(socket)),
             peer,
             output: Vec::new(),
@@ -64,6 +68,7 @@ impl Channel {
         stream.set_nodelay(true)?;
         notice_a_dead_host(&stream)?;
         Ok(Self {
+            watch: None,
             stream: Arc::new(stream),
             peer,
             output: Vec::new(),
@@ -95,6 +100,31 @@ impl Channel {
         }
         self.is_connecting = false;
         Ok(true)
+    }
+
+    /// Has `attention` woken, once, when the stream is connected, takes what still has to be sent,
+    /// or else has something to read. The same attention each time.
+    pub(crate) fn listen(
+        &mut self,
+        monitor: &Monitor,
+        attention: &Arc<Attention>,
+    ) -> Result<(), Error> {
+        let interest = if self.is_connecting || !self.output.is_empty() {
+            Interest::Write
+        } else {
+            Interest::Read
+        };
+        if let Some(watch) = &self.watch {
+            return watch.arm(interest);
+        }
+        let stream = Arc::clone(&self.stream);
+        self.watch = Some(monitor.watch_socket(stream, attention, interest)?);
+        Ok(())
+    }
+
+    /// Ends what [`listen`](Self::listen) began.
+    pub(crate) fn stop_listening(&mut self) {
+        self.watch = None;
     }
 
     /// Adds bytes to what has to be sent.

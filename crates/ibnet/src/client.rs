@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use verbs::Access;
 
-use crate::assembly::{Assembly, Budget, Demand, Remote};
+use crate::assembly::{Assembly, Budget, Demand, Receives, Remote};
 use crate::channel::Channel;
 use crate::connection::{Names, Parts};
 use crate::conversation::Conversation;
@@ -17,7 +17,10 @@ use crate::handshake::acceptor::{Acceptor, Step};
 use crate::handshake::message::{Endpoint, Hello, Party, PathPlan, Plan, RemoteArea, printable};
 use crate::handshake::plan::{PathDecision, decide};
 use crate::introduction::{Introduction, introduce};
+use crate::listener::ListenOptions;
 use crate::memory::Area;
+use crate::monitor::Attention;
+use crate::need::Need;
 use crate::nic::Nic;
 use crate::path::{Depths, PathSpec};
 use crate::receiver::{
@@ -32,6 +35,7 @@ pub(crate) struct Client {
     work: Option<Work>,
     task: Task,
     conversation: Conversation<Acceptor>,
+    options: ListenOptions,
     nic: Arc<Nic>,
     inner: Arc<Inner>,
 }
@@ -71,6 +75,7 @@ impl Client {
     pub(crate) fn new(
         channel: Channel,
         cookie: Cookie,
+        options: ListenOptions,
         nic: &Arc<Nic>,
         inner: &Arc<Inner>,
     ) -> Self {
@@ -81,6 +86,7 @@ impl Client {
             work: None,
             task: Task::Talk,
             conversation: Conversation::new(machine, channel, doing, now),
+            options,
             nic: Arc::clone(nic),
             inner: Arc::clone(inner),
         }
@@ -98,6 +104,21 @@ impl Client {
     /// How long it has been here.
     pub(crate) fn age(&self) -> Duration {
         self.conversation.age()
+    }
+
+    /// What it waits for.
+    pub(crate) fn need(&mut self) -> Need {
+        match (&self.task, &self.work) {
+            (Task::Create | Task::Join(_), Some(work)) => {
+                self.conversation.need_of_work(&work.assembly)
+            }
+            _ => self.conversation.need(),
+        }
+    }
+
+    /// Has `attention` woken when its socket is ready for what it needs.
+    pub(crate) fn listen(&mut self, attention: &Arc<Attention>) -> Result<(), Error> {
+        self.conversation.listen(&self.inner.monitor, attention)
     }
 
     pub(crate) fn drive(&mut self, budget: &mut Budget, now: Instant) -> Progress {
@@ -143,7 +164,12 @@ impl Client {
                 _ => match self.conversation.advance(now)? {
                     None => return Ok(false),
                     Some(Step::Plan(hello)) => {
-                        self.work = Some(Work::begin(*hello, &self.nic, &self.inner)?);
+                        self.work = Some(Work::begin(
+                            *hello,
+                            &self.nic,
+                            &self.inner,
+                            self.options.notify,
+                        )?);
                         self.task = Task::Create;
                         false
                     }
@@ -214,6 +240,7 @@ impl Client {
             sizes,
             ring,
             first_entry,
+            announce_loudly: hello.wishes.notify,
         })
     }
 
@@ -225,7 +252,7 @@ impl Client {
 
 impl Work {
     /// Decides the plan with a client that has shown the cookie.
-    fn begin(hello: Hello, nic: &Nic, inner: &Inner) -> Result<Self, Error> {
+    fn begin(hello: Hello, nic: &Nic, inner: &Inner, notify: bool) -> Result<Self, Error> {
         let config = &inner.config;
         let own = introduce(nic, config)?;
         let queue_pairs = config.queue_pairs.max(hello.wishes.queue_pairs);
@@ -251,13 +278,14 @@ impl Work {
                 },
             },
             reserve: COMPLETION_RESERVE,
-            post_receives: true,
+            receives: Receives::All,
+            notify,
             offer_ece: config.ece,
         };
         let domains = || nic.members().iter().map(|device| &device.pd);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         Ok(Self {
-            assembly: Assembly::new(nic.members(), specs, demand, config)?,
+            assembly: Assembly::new(nic.members(), specs, demand, inner)?,
             staging: Staging::new(domains(), entry_bytes)?,
             sizes: Area::new(domains(), SIZE_TABLE_BYTES, access)?,
             ring: None,

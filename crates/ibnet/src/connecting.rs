@@ -1,11 +1,13 @@
 //! Connecting: drives the handshake of the sending end over a socket and its devices.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use verbs::Access;
 
-use crate::assembly::{Assembly, Budget, Demand, Remote};
+use crate::assembly::{Assembly, Budget, Demand, Receives, Remote};
 use crate::client::describe_process;
 use crate::connection::{Names, Parts};
 use crate::conversation::Conversation;
@@ -17,11 +19,12 @@ use crate::handshake::connector::{Connector, Step};
 use crate::handshake::message::{Endpoint, Plan, QueuePairEnd, RemoteArea, Wishes};
 use crate::introduction::{Introduction, introduce};
 use crate::memory::Area;
+use crate::need::{Need, Waiter};
 use crate::nic::Nic;
-use crate::owned::Pause;
+use crate::owned::{block_on, block_until};
 use crate::path::{Depths, PathSpec};
 use crate::ring::{Announced, SIZE_TABLE_BYTES};
-use crate::sender::{SendConnection, SenderParts};
+use crate::sender::{ANNOUNCEMENT_RECEIVES, SendConnection, SenderParts};
 use crate::stripe;
 use crate::transport::{ConnectOptions, Inner};
 
@@ -29,9 +32,12 @@ use crate::transport::{ConnectOptions, Inner};
 /// then need no second fetch by the device.
 const INLINE: u32 = 64;
 
-/// A connection in the making. Poll it until it gives the connection; drop it to give up.
+/// A connection in the making. Poll it until it gives the connection, wait for it or await it;
+/// drop it to give up.
 pub struct Connecting {
     state: Option<State>,
+    /// If somebody waits rather than polls.
+    waiter: Option<Waiter>,
 }
 
 enum State {
@@ -88,6 +94,7 @@ impl Connecting {
         };
         Ok(Self {
             state: Some(State::Dialing(Box::new((dial, call)))),
+            waiter: None,
         })
     }
 
@@ -128,18 +135,77 @@ impl Connecting {
         }
     }
 
-    /// Polls until there is a connection, or an error.
+    /// Waits until there is a connection, or an error. Costs no processor time meanwhile.
     ///
     /// # Errors
     /// As for [`poll`](Self::poll).
     pub fn wait(mut self) -> Result<SendConnection, Error> {
-        let mut pause = Pause::default();
-        loop {
-            if let Some(connection) = self.poll()? {
-                return Ok(connection);
+        block_on(|context| Pin::new(&mut self).poll(context))
+    }
+
+    /// As [`wait`](Self::wait), but gives the attempt back when `deadline` comes first: it can be
+    /// gone on with. Beside that each step of it has the time limit of
+    /// [`Config::connect_timeout`](crate::Config::connect_timeout).
+    ///
+    /// # Errors
+    /// As for [`poll`](Self::poll).
+    pub fn wait_until(mut self, deadline: Instant) -> Result<Result<SendConnection, Self>, Error> {
+        let waited = block_until(deadline, |context| Pin::new(&mut self).poll(context));
+        Ok(waited.transpose()?.ok_or(self))
+    }
+
+    /// As [`wait_until`](Self::wait_until), `time` from now.
+    ///
+    /// # Errors
+    /// As for [`poll`](Self::poll).
+    pub fn wait_timeout(self, time: Duration) -> Result<Result<SendConnection, Self>, Error> {
+        self.wait_until(Instant::now() + time)
+    }
+
+    /// Has the waker of `context` woken when it is worth another poll.
+    fn listen(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        let Some(state) = &mut self.state else {
+            return Ok(());
+        };
+        let call = match state {
+            State::Dialing(dialing) => &dialing.1,
+            State::Talking(talk) => &talk.call,
+        };
+        let inner = Arc::clone(&call.inner);
+        let monitor = &inner.monitor;
+        let waiter = self.waiter.get_or_insert_with(|| Waiter::new(monitor));
+        let attention = waiter.begin(context.waker());
+        let until = match state {
+            State::Dialing(dialing) => {
+                let (dial, call) = &mut **dialing;
+                dial.listen(monitor, attention)?;
+                let deadline = call.deadline();
+                dial.due().map_or(deadline, |due| due.min(deadline))
             }
-            pause.once();
+            State::Talking(talk) => {
+                let need = talk.need();
+                if need.socket {
+                    talk.conversation.listen(monitor, attention)?;
+                }
+                need.until
+            }
+        };
+        waiter.until(until, context.waker())
+    }
+}
+
+/// Gives the connection, or why there is none. Needs no runtime: the waker is woken by the events
+/// thread of the transport. To be polled again after its end is an error.
+impl Future for Connecting {
+    type Output = Result<SendConnection, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Some(connection) = Self::poll(this)? {
+            return Poll::Ready(Ok(connection));
         }
+        this.listen(context)?;
+        Poll::Pending
     }
 }
 
@@ -152,14 +218,17 @@ impl Call {
         )
     }
 
+    fn deadline(&self) -> Instant {
+        self.began + self.inner.config.connect_timeout
+    }
+
     fn check_deadline(&self, now: Instant) -> Result<(), Error> {
-        let time_limit = self.inner.config.connect_timeout;
-        if now < self.began + time_limit {
+        if now < self.deadline() {
             return Ok(());
         }
         Err(Error::Timeout {
             doing: format!("{}, waiting for a TCP connection", self.doing()),
-            seconds: time_limit.as_secs(),
+            seconds: self.inner.config.connect_timeout.as_secs(),
         })
     }
 }
@@ -172,6 +241,7 @@ impl Talk {
         let wishes = Wishes {
             queue_pairs: config.queue_pairs,
             traffic_class: call.traffic_class(),
+            notify: call.options.notify,
         };
         let machine = Connector::new(
             *call.handle.cookie(),
@@ -212,6 +282,14 @@ impl Talk {
                     self.is_building = true;
                 }
             }
+        }
+    }
+
+    /// What it waits for.
+    fn need(&mut self) -> Need {
+        match &self.work {
+            Some(work) if self.is_building => self.conversation.need_of_work(&work.assembly),
+            _ => self.conversation.need(),
         }
     }
 
@@ -305,12 +383,17 @@ impl Work {
                 inline: if config.inline { INLINE } else { 0 },
             },
             reserve: 0,
-            post_receives: false,
+            receives: if call.options.notify {
+                Receives::Announcements(ANNOUNCEMENT_RECEIVES)
+            } else {
+                Receives::None
+            },
+            notify: call.options.notify,
             offer_ece: false,
         };
         let domains = || call.nic.members().iter().map(|device| &device.pd);
         Ok(Self {
-            assembly: Assembly::new(call.nic.members(), specs, demand, config)?,
+            assembly: Assembly::new(call.nic.members(), specs, demand, &call.inner)?,
             ring: Announced::new(domains(), usize::from(plan.entry_bytes), plan.first_entry)?,
             sizes: Area::new(domains(), SIZE_TABLE_BYTES, Access::empty())?,
             are_created: false,

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use verbs::{CompletionQueue, WorkCompletion};
@@ -15,7 +16,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::handshake::frame::Decoder;
 use crate::handshake::message::{Closing, DeviceOffer, Link, Message, printable};
-use crate::monitor::{Attention, CONTROL, ENDING, Exposed, FATAL, Watch};
+use crate::monitor::{Alarm, Attention, CONTROL, ENDING, Exposed, FATAL, Watch};
 use crate::nic::Nic;
 use crate::path::{Path, retry_count};
 use crate::requests::RequestId;
@@ -46,6 +47,9 @@ pub(crate) struct Core {
     /// A work request has failed, perhaps because the peer is gone.
     suspicion: Option<Ending>,
     failure: Option<Error>,
+    notifies: bool,
+    /// For the end of the grace, if somebody waits for it.
+    alarm: Option<Alarm>,
     names: Names,
     pub(crate) nic: Arc<Nic>,
     // Last: it may own the events thread.
@@ -134,12 +138,14 @@ impl Core {
     pub(crate) fn new(parts: Parts) -> Result<Self, Error> {
         let Parts {
             ends: Ends { paths, cqs, .. },
-            channel,
+            mut channel,
             decoder,
             names,
             nic,
             inner,
         } = parts;
+        // The control channel is watched anew, for the connection.
+        channel.stop_listening();
         let attention = Arc::new(Attention::default());
         let exposed = nic
             .members()
@@ -165,6 +171,7 @@ impl Core {
             attention.raise(CONTROL);
         }
         Ok(Self {
+            notifies: cqs.iter().all(|cq| cq.channel().is_some()),
             paths,
             cqs,
             batch: Box::new([WorkCompletion::default(); POLL_BATCH]),
@@ -175,6 +182,7 @@ impl Core {
             ending: None,
             suspicion: None,
             failure: None,
+            alarm: None,
             names,
             nic,
             inner,
@@ -214,6 +222,33 @@ impl Core {
     /// Whether something happened off the hot path. One relaxed load.
     pub(crate) fn needs_attention(&self) -> bool {
         self.attention.bits() != 0
+    }
+
+    /// Whether completions wake who waits for them.
+    pub(crate) fn notifies(&self) -> bool {
+        self.notifies
+    }
+
+    /// Has `waker` woken, once, at whatever is news to this connection: a completion, something on
+    /// the control channel, a fatal event. What came earlier does not count: look once more after
+    /// this call.
+    pub(crate) fn listen(&mut self, waker: &Waker) -> Result<(), Error> {
+        self.attention.wake_later(waker);
+        let asked = self.cqs.iter().map(|cq| cq.request_notification(false));
+        let asked: Result<(), _> = asked.collect();
+        asked.map_err(|error| self.fail(error.into()))
+    }
+
+    /// Has who waits woken when the connection is declared to have failed, if it is ending.
+    pub(crate) fn listen_to_the_end(&mut self) -> Result<(), Error> {
+        let Some(ending) = self.ending.as_ref().or(self.suspicion.as_ref()) else {
+            return Ok(());
+        };
+        let end = ending.since + GRACE;
+        let monitor = &self.inner.monitor;
+        self.alarm
+            .get_or_insert_with(|| monitor.alarm(&self.attention))
+            .set(end)
     }
 
     /// Ends the connection with `error`, unless it has ended before, and gives the error that

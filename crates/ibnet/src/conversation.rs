@@ -1,11 +1,15 @@
 //! Moves the bytes of a handshake between its state machine and a socket, without ever waiting.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::assembly::Assembly;
 use crate::channel::{Channel, Input, READ_SIZE};
 use crate::error::Error;
 use crate::handshake::session::{Failure, Machine};
+use crate::monitor::{Attention, Monitor};
+use crate::need::Need;
 
 /// How often a handshake that takes long says what it waits for.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -96,6 +100,33 @@ impl<M: Machine> Conversation<M> {
             );
         }
         Ok(())
+    }
+
+    /// What it needs when bytes are awaited.
+    pub(crate) fn need(&mut self) -> Need {
+        Need {
+            socket: true,
+            until: self.machine.session().deadline().min(self.next_report),
+        }
+    }
+
+    /// What it needs while the own ends are made. The socket is left alone, as what comes is not
+    /// read now.
+    pub(crate) fn need_of_work(&mut self, assembly: &Assembly) -> Need {
+        let due = assembly.due().unwrap_or_else(Instant::now);
+        Need {
+            socket: false,
+            until: due.min(self.machine.session().deadline()),
+        }
+    }
+
+    /// Has `attention` woken when the socket is ready.
+    pub(crate) fn listen(
+        &mut self,
+        monitor: &Monitor,
+        attention: &Arc<Attention>,
+    ) -> Result<(), Error> {
+        self.channel.listen(monitor, attention)
     }
 
     fn explain(&self, failure: Failure) -> Error {

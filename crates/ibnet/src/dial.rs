@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::libc;
@@ -9,6 +10,7 @@ use nix::libc;
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::Error;
+use crate::monitor::{Attention, Monitor};
 use crate::random;
 
 /// An attempt to connect, and what is left of the patience for further ones.
@@ -58,6 +60,26 @@ impl Dial {
                 }
             }
             Err(error) => self.failed(error, now).map(|()| None),
+        }
+    }
+
+    /// When the next attempt is due, if the last one has failed.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        match self.attempt {
+            Attempt::Paused(until) => Some(until),
+            Attempt::Waiting(_) => None,
+        }
+    }
+
+    /// Has `attention` woken when the attempt has ended, if one is under way.
+    pub(crate) fn listen(
+        &mut self,
+        monitor: &Monitor,
+        attention: &Arc<Attention>,
+    ) -> Result<(), Error> {
+        match &mut self.attempt {
+            Attempt::Waiting(channel) => channel.listen(monitor, attention),
+            Attempt::Paused(_) => Ok(()),
         }
     }
 

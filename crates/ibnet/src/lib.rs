@@ -67,6 +67,7 @@ mod device;
 mod dial;
 mod error;
 mod flush;
+pub mod future;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -81,6 +82,7 @@ mod listener;
 mod matching;
 mod memory;
 mod monitor;
+mod need;
 mod nic;
 mod observer;
 mod outgoing;
@@ -110,7 +112,7 @@ pub use error::{Error, ErrorKind};
 pub use handle::Handle;
 pub use hca::{HcaFilter, InvalidHca, Placement};
 pub use interface::{Family, InterfaceFilter};
-pub use listener::Listener;
+pub use listener::{ListenOptions, Listener};
 pub use observer::{Observer, Piece};
 pub use owned::{Buffer, RecvTicket, SendTicket, Unposted};
 pub use receiver::{Flush, Received, RecvBuffer, RecvConnection};

@@ -4,16 +4,20 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::assembly::Budget;
 use crate::channel::{self, Channel};
 use crate::client::{Client, Progress};
 use crate::error::Error;
+use crate::future::Accept;
 use crate::handle::{Cookie, Handle};
 use crate::interface;
+use crate::monitor::{Interest, SocketWatch};
+use crate::need::Waiter;
 use crate::nic::Nic;
-use crate::owned::Pause;
+use crate::owned::{block_on, block_until};
 use crate::random;
 use crate::receiver::RecvConnection;
 use crate::transport::Inner;
@@ -22,12 +26,25 @@ use crate::transport::Inner;
 /// make room, and if there are none the others wait.
 const MAX_PENDING: usize = 256;
 
+/// What the connections of a listener are to be like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenOptions {
+    /// Waiting for a receive costs no processor time, and receives can be
+    /// [awaited](crate::future): the devices tell of completions. Each of these costs an interrupt,
+    /// so whoever polls all the time goes without.
+    pub notify: bool,
+}
+
 /// Waits for peers that want to send to one device. Can be used for any number of connections.
 ///
 /// Strangers, wrong cookies and clients that stall cost it nothing but their own attempt.
 pub struct Listener {
     pending: VecDeque<Client>,
-    socket: TcpListener,
+    /// Of the socket, if somebody waits rather than polls.
+    watch: Option<SocketWatch>,
+    waiter: Option<Waiter>,
+    socket: Arc<TcpListener>,
+    options: ListenOptions,
     handle: Handle,
     cookie: Cookie,
     nic: Arc<Nic>,
@@ -35,7 +52,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(inner: Arc<Inner>, nic: Arc<Nic>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        nic: Arc<Nic>,
+        options: ListenOptions,
+    ) -> Result<Self, Error> {
         let config = &inner.config;
         let addresses = interface::local_addresses()?;
         let chosen = interface::choose(&addresses, &config.interfaces, config.family)?;
@@ -52,7 +73,10 @@ impl Listener {
         let handle = Handle::new(address, cookie);
         Ok(Self {
             pending: VecDeque::new(),
-            socket,
+            watch: None,
+            waiter: None,
+            socket: Arc::new(socket),
+            options,
             handle,
             cookie,
             nic,
@@ -95,18 +119,69 @@ impl Listener {
         Ok(None)
     }
 
-    /// Polls until there is a connection, or an error.
+    /// Waits until there is a connection, or an error. Costs no processor time meanwhile.
     ///
     /// # Errors
     /// As for [`poll_accept`](Self::poll_accept).
     pub fn accept(&mut self) -> Result<RecvConnection, Error> {
-        let mut pause = Pause::default();
-        loop {
-            if let Some(connection) = self.poll_accept()? {
-                return Ok(connection);
-            }
-            pause.once();
+        block_on(|context| self.poll_accept_with(context))
+    }
+
+    /// As [`accept`](Self::accept), but gives `None` when `deadline` comes first. Clients that are
+    /// in the middle of their handshake are not lost by that.
+    ///
+    /// # Errors
+    /// As for [`poll_accept`](Self::poll_accept).
+    pub fn accept_until(&mut self, deadline: Instant) -> Result<Option<RecvConnection>, Error> {
+        let waited = block_until(deadline, |context| self.poll_accept_with(context));
+        waited.transpose()
+    }
+
+    /// As [`accept_until`](Self::accept_until), `time` from now.
+    ///
+    /// # Errors
+    /// As for [`poll_accept`](Self::poll_accept).
+    pub fn accept_timeout(&mut self, time: Duration) -> Result<Option<RecvConnection>, Error> {
+        self.accept_until(Instant::now() + time)
+    }
+
+    /// As [`accept`](Self::accept), to be awaited. Dropped, it has done nothing: a later call
+    /// accepts what it would have.
+    pub fn accept_async(&mut self) -> Accept<'_> {
+        Accept::new(self)
+    }
+
+    /// As [`poll_accept`](Self::poll_accept); if there is no connection, whoever waits is woken
+    /// when it is worth another look.
+    pub(crate) fn poll_accept_with(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<RecvConnection, Error>> {
+        if let Some(connection) = self.poll_accept()? {
+            return Poll::Ready(Ok(connection));
         }
+        let monitor = &self.inner.monitor;
+        let waiter = self.waiter.get_or_insert_with(|| Waiter::new(monitor));
+        let attention = waiter.begin(context.waker());
+        match &self.watch {
+            Some(watch) => watch.arm(Interest::Read)?,
+            None => {
+                let socket = Arc::clone(&self.socket);
+                self.watch = Some(monitor.watch_socket(socket, attention, Interest::Read)?);
+            }
+        }
+        let mut until = None;
+        for client in &mut self.pending {
+            let need = client.need();
+            if need.socket {
+                client.listen(attention)?;
+            }
+            until = Some(until.map_or(need.until, |until: Instant| until.min(need.until)));
+        }
+        if let Some(until) = until {
+            waiter.until(until, context.waker())?;
+        }
+        Poll::Pending
     }
 
     /// Takes in everybody who has connected since the last call, as far as there is room: the
@@ -157,7 +232,12 @@ impl Listener {
                 return;
             }
         };
-        self.pending
-            .push_back(Client::new(channel, self.cookie, &self.nic, &self.inner));
+        self.pending.push_back(Client::new(
+            channel,
+            self.cookie,
+            self.options,
+            &self.nic,
+            &self.inner,
+        ));
     }
 }

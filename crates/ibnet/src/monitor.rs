@@ -4,8 +4,13 @@
 //! channels. It does as little as possible: events are acknowledged at once (a queue pair cannot
 //! be destroyed before) and logged; whoever is concerned finds a bit set in its [`Attention`] at
 //! the next call, which costs that call one relaxed load and no system call.
+//!
+//! Who waits rather than polls is woken by it: for all that, for completions ([`bells`]), for
+//! sockets of a handshake ([`SocketWatch`]) and at a time ([`Alarm`]).
 
+mod alarms;
 mod attention;
+mod bells;
 mod events;
 
 use std::collections::HashMap;
@@ -19,13 +24,16 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use verbs::{AsyncEvent, Context, EventType};
+use verbs::{AsyncEvent, CompletionChannel, CompletionQueue, Context, EventType};
 
+pub(crate) use alarms::Alarm;
 pub(crate) use attention::{Attention, CONTROL, ENDING, FATAL, PORT};
 pub(crate) use events::{DeviceToken, Exposed, Fatal, Subject};
 
 use crate::device::Changes;
 use crate::error::Error;
+use alarms::Alarms;
+use bells::Bells;
 use events::{Meaning, meaning};
 
 /// Handle on the events thread. Dropping it ends and joins the thread.
@@ -41,6 +49,8 @@ struct Shared {
     stop: EventFd,
     next_token: AtomicU64,
     watched: Mutex<HashMap<u64, Watched>>,
+    alarms: Arc<Alarms>,
+    bells: Bells,
     /// Whether fatal events are told to the connections that they hit, or logged only.
     returns_events: bool,
 }
@@ -56,6 +66,13 @@ enum Watched {
         /// The fatal events that have hit it.
         fatal: Vec<Fatal>,
     },
+    /// A socket of a handshake.
+    Socket(Arc<Attention>),
+    /// The completion channel of a device.
+    Bell {
+        device: DeviceToken,
+        channel: CompletionChannel,
+    },
 }
 
 /// A watched connection; watching ends when this is dropped.
@@ -65,7 +82,24 @@ pub(crate) struct Watch {
     stream: Arc<TcpStream>,
 }
 
+/// A socket that somebody waits for; watching ends when this is dropped.
+pub(crate) struct SocketWatch {
+    shared: Arc<Shared>,
+    token: u64,
+    socket: Arc<dyn AsFd + Send + Sync>,
+}
+
+/// What is waited for on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// Something to read, or a client to accept.
+    Read,
+    /// That it is connected, or takes more bytes.
+    Write,
+}
+
 const STOP: u64 = 0;
+const ALARM: u64 = 1;
 
 impl Monitor {
     /// Starts the thread. `returns_events` says whether fatal events end the connections that they
@@ -78,11 +112,17 @@ impl Monitor {
         epoll
             .add(&stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP))
             .map_err(failed)?;
+        let alarms = Arc::new(Alarms::new().map_err(failed)?);
+        epoll
+            .add(&*alarms, EpollEvent::new(EpollFlags::EPOLLIN, ALARM))
+            .map_err(failed)?;
         let shared = Arc::new(Shared {
             epoll,
             stop,
-            next_token: AtomicU64::new(STOP + 1),
+            next_token: AtomicU64::new(ALARM + 1),
             watched: Mutex::new(HashMap::new()),
+            alarms,
+            bells: Bells::default(),
             returns_events,
         });
         let thread = thread::Builder::new()
@@ -127,7 +167,62 @@ impl Monitor {
         Ok((DeviceToken(token), changes))
     }
 
-    /// Watches the control channel `stream` of a connection, and the devices that it uses.
+    /// A completion queue on `device`, whose context is `context`, that can wake who waits for its
+    /// completions: a connection that is watched with it.
+    pub(crate) fn create_cq(
+        &self,
+        device: DeviceToken,
+        context: &Context,
+        depth: u32,
+    ) -> Result<CompletionQueue, Error> {
+        let watch = |channel: &CompletionChannel| {
+            let token = self.shared.new_token();
+            let watched = Watched::Bell {
+                device,
+                channel: channel.clone(),
+            };
+            self.shared.lock().insert(token, watched);
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
+            self.shared.epoll.add(channel, event).map_err(|errno| {
+                self.shared.lock().remove(&token);
+                Error::system("watching a completion channel", errno)
+            })
+        };
+        let channel = self.shared.bells.channel(device, context, watch)?;
+        Ok(context.create_cq_with_channel(depth, &channel)?)
+    }
+
+    /// Something that wakes `attention` at a time.
+    pub(crate) fn alarm(&self, attention: &Arc<Attention>) -> Alarm {
+        Alarm::new(&self.shared.alarms, attention)
+    }
+
+    /// Watches `socket`, once, for what it is to be ready for; then until it is
+    /// [armed](SocketWatch::arm) again it is silent.
+    pub(crate) fn watch_socket(
+        &self,
+        socket: Arc<dyn AsFd + Send + Sync>,
+        attention: &Arc<Attention>,
+        interest: Interest,
+    ) -> Result<SocketWatch, Error> {
+        let token = self.shared.new_token();
+        let watched = Watched::Socket(Arc::clone(attention));
+        self.shared.lock().insert(token, watched);
+        let watch = SocketWatch {
+            shared: Arc::clone(&self.shared),
+            token,
+            socket,
+        };
+        // On failure the drop of `watch` takes the entry out again.
+        self.shared
+            .epoll
+            .add(&watch.socket, EpollEvent::new(interest.flags(), token))
+            .map_err(|errno| Error::system("watching a socket", errno))?;
+        Ok(watch)
+    }
+
+    /// Watches the control channel `stream` of a connection, and the devices that it uses. Of its
+    /// completion queues, those that were made by [`create_cq`](Self::create_cq) wake `attention`.
     pub(crate) fn watch_connection(
         &self,
         stream: &Arc<TcpStream>,
@@ -135,6 +230,11 @@ impl Monitor {
         exposed: Vec<Exposed>,
     ) -> Result<Watch, Error> {
         let token = self.shared.new_token();
+        for used in &exposed {
+            for queue in &used.completion_queues {
+                self.shared.bells.assign(*queue, used.device, attention);
+            }
+        }
         let watched = Watched::Connection {
             attention: Arc::clone(attention),
             exposed,
@@ -208,7 +308,43 @@ impl Drop for Watch {
     fn drop(&mut self) {
         // The stream may never have been added; then there is nothing to remove.
         let _ = self.shared.epoll.delete(self.stream.as_fd());
+        let watched = self.shared.lock().remove(&self.token);
+        if let Some(Watched::Connection {
+            attention, exposed, ..
+        }) = watched
+        {
+            let queues = exposed.iter().flat_map(|used| &used.completion_queues);
+            self.shared.bells.withdraw(queues.copied(), &attention);
+        }
+    }
+}
+
+impl SocketWatch {
+    /// Lets the next event through. If the socket is ready already, that is one.
+    pub(crate) fn arm(&self, interest: Interest) -> Result<(), Error> {
+        let mut event = EpollEvent::new(interest.flags(), self.token);
+        self.shared
+            .epoll
+            .modify(&self.socket, &mut event)
+            .map_err(|errno| Error::system("watching a socket", errno))
+    }
+}
+
+impl Drop for SocketWatch {
+    fn drop(&mut self) {
+        // The socket may never have been added; then there is nothing to remove.
+        let _ = self.shared.epoll.delete(&self.socket);
         self.shared.lock().remove(&self.token);
+    }
+}
+
+impl Interest {
+    fn flags(self) -> EpollFlags {
+        let flags = match self {
+            Self::Read => EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP,
+            Self::Write => EpollFlags::EPOLLOUT,
+        };
+        flags | EpollFlags::EPOLLONESHOT
     }
 }
 
@@ -243,34 +379,50 @@ impl Shared {
                 }
             };
             for event in &events[..count] {
-                if event.data() == STOP {
-                    return;
+                match event.data() {
+                    STOP => return,
+                    ALARM => self.alarms.ring(),
+                    token => self.dispatch(token),
                 }
-                self.dispatch(event.data());
             }
         }
     }
 
     fn dispatch(&self, token: u64) {
-        let (context, changes) = match self.lock().get(&token) {
-            Some(Watched::Connection { attention, .. }) => {
-                attention.raise(CONTROL);
-                return;
+        // What follows happens outside the lock: who is woken may end a connection.
+        let news = match self.lock().get(&token) {
+            Some(Watched::Connection { attention, .. }) => News::Control(Arc::clone(attention)),
+            Some(Watched::Socket(attention)) => News::Socket(Arc::clone(attention)),
+            Some(Watched::Bell { device, channel }) => News::Bell(*device, channel.clone()),
+            Some(Watched::Device { context, changes }) => {
+                News::Device(context.clone(), Arc::clone(changes))
             }
-            Some(Watched::Device { context, changes }) => (context.clone(), Arc::clone(changes)),
             None => return,
         };
-        let token = DeviceToken(token);
-        // Outside the lock: acknowledging may wake a thread that destroys a queue pair.
+        match news {
+            News::Control(attention) => attention.raise(CONTROL),
+            News::Socket(attention) => attention.wake(),
+            News::Bell(device, channel) => {
+                if !self.bells.ring(device, &channel) {
+                    let _ = self.epoll.delete(&channel);
+                }
+            }
+            News::Device(context, changes) => {
+                self.device_events(DeviceToken(token), &context, &changes);
+            }
+        }
+    }
+
+    fn device_events(&self, token: DeviceToken, context: &Context, changes: &Changes) {
         loop {
             match context.next_event() {
-                Ok(Some(event)) => self.device_event(token, &changes, event),
+                Ok(Some(event)) => self.device_event(token, changes, event),
                 Ok(None) => return,
                 Err(error) => {
                     // A device that was removed reports this for ever.
                     tracing::warn!(%error, device = context.device_name(), "no more events");
                     let _ = self.epoll.delete(context.async_fd());
-                    self.act(token, &changes, Meaning::Fatal(Subject::Device));
+                    self.act(token, changes, Meaning::Fatal(Subject::Device));
                     return;
                 }
             }
@@ -316,39 +468,52 @@ impl Shared {
     /// Tells the connections that use what has failed. Only those that there are: a device that
     /// recovers serves later ones (pitfall 8).
     fn raise_fatal(&self, hit: Fatal) {
+        let is_hit = |exposed: &Exposed| exposed.is_hit_by(hit);
+        for attention in self.concerned(is_hit, Some(hit)) {
+            attention.raise(FATAL);
+        }
+    }
+
+    /// Tells the connections that use a port of the device, or any if none is named.
+    fn raise_port(&self, device: DeviceToken, port: Option<u8>) {
+        let is_on_it = |exposed: &Exposed| {
+            let is_port = |own: u8| port.is_none_or(|port| own == port);
+            exposed.device == device && exposed.port.is_some_and(is_port)
+        };
+        for attention in self.concerned(is_on_it, None) {
+            attention.raise(PORT);
+        }
+    }
+
+    /// The connections that use what `is_concerned` is about. `hit` is noted for each.
+    fn concerned(
+        &self,
+        is_concerned: impl Fn(&Exposed) -> bool,
+        hit: Option<Fatal>,
+    ) -> Vec<Arc<Attention>> {
+        let mut concerned = Vec::new();
         for watched in self.lock().values_mut() {
             if let Watched::Connection {
                 attention,
                 exposed,
                 fatal,
             } = watched
-                && exposed.iter().any(|exposed| exposed.is_hit_by(hit))
+                && exposed.iter().any(&is_concerned)
             {
-                if !fatal.contains(&hit) {
-                    fatal.push(hit);
-                }
-                attention.raise(FATAL);
+                fatal.extend(hit.filter(|hit| !fatal.contains(hit)));
+                concerned.push(Arc::clone(attention));
             }
         }
+        concerned
     }
+}
 
-    /// Tells the connections that use a port of the device, or any if none is named.
-    fn raise_port(&self, device: DeviceToken, port: Option<u8>) {
-        for watched in self.lock().values() {
-            if let Watched::Connection {
-                attention, exposed, ..
-            } = watched
-                && exposed.iter().any(|exposed| {
-                    exposed.device == device
-                        && exposed
-                            .port
-                            .is_some_and(|own| port.is_none_or(|port| own == port))
-                })
-            {
-                attention.raise(PORT);
-            }
-        }
-    }
+/// What has happened, and whom to tell.
+enum News {
+    Control(Arc<Attention>),
+    Socket(Arc<Attention>),
+    Bell(DeviceToken, CompletionChannel),
+    Device(Context, Arc<Changes>),
 }
 
 #[cfg(test)]

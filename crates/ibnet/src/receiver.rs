@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use verbs::{Access, RecvRequest, RemoteAddress, SendRequest, Sge, WcOpcode, WorkCompletion};
 
-use crate::assembly::RECEIVE_CHAIN;
+use crate::assembly::{ANNOUNCE_PATH, RECEIVE_CHAIN};
 use crate::connection::{Core, End, Parts};
 use crate::device::LocalPort;
 use crate::error::Error;
@@ -35,9 +35,6 @@ pub(crate) const ANNOUNCE_QUEUE_DEPTH: u32 = 63;
 /// Completions of flushing reads that a receiver's completion queue must have room for.
 pub(crate) const COMPLETION_RESERVE: u32 = FLUSH_DEPTH;
 
-/// The path that announcements take. Their order does not matter: each entry has its own ready word.
-const ANNOUNCE_PATH: usize = 0;
-
 /// The receiving end of a connection.
 ///
 /// The data path ([`irecv`](Self::irecv), [`test`](Self::test)) belongs to one thread at a time;
@@ -60,6 +57,8 @@ pub struct RecvConnection {
     batch: usize,
     replacements: Box<[RecvRequest; RECEIVE_CHAIN]>,
     announced_since_signal: u32,
+    /// The sender waits rather than polls: announcements come with an immediate.
+    announce_loudly: bool,
     is_closed: bool,
     watched: Option<Watched>,
     pub(crate) owned: Owned<Vec<crate::owned::Buffer>>,
@@ -126,6 +125,7 @@ pub(crate) struct ReceiverParts {
     pub(crate) sizes: Area,
     pub(crate) ring: RemoteArea,
     pub(crate) first_entry: u64,
+    pub(crate) announce_loudly: bool,
 }
 
 impl RecvConnection {
@@ -137,6 +137,7 @@ impl RecvConnection {
             sizes,
             ring,
             first_entry,
+            announce_loudly,
         } = parts;
         let depth = common.ends.depths.receive as usize;
         // A shallow queue is replenished more often, so that most of it is always posted.
@@ -165,6 +166,7 @@ impl RecvConnection {
             batch,
             replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),
             announced_since_signal: 0,
+            announce_loudly,
             is_closed: false,
             watched: None,
             owned: Owned::new(),
@@ -482,7 +484,12 @@ impl RecvConnection {
             address: self.ring.address + (slot * entry_bytes) as u64,
             rkey: self.ring.rkeys[path.peer_device],
         };
-        let request = SendRequest::write(0, Some(local), remote);
+        let request = if self.announce_loudly {
+            // What it says is in the ring; that it comes is the news.
+            SendRequest::write_with_immediate(0, Some(local), remote, 0)
+        } else {
+            SendRequest::write(0, Some(local), remote)
+        };
         if length <= path.max_inline {
             request.inline()
         } else {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use verbs::{Access, RemoteAddress, SendRequest, Sge, WorkCompletion};
 
+use crate::assembly::{ANNOUNCE_PATH, ANNOUNCED, RECEIVE_CHAIN, post_receives};
 use crate::connection::{Core, End, Parts};
 use crate::error::Error;
 use crate::handshake::message::{Closing, RemoteArea};
@@ -26,6 +27,11 @@ use crate::ring::{self, Announced};
 use crate::spread::Spread;
 use crate::stripe::{self, Split};
 use crate::work_id::WorkId;
+
+/// Receives that a sender who waits rather than polls has posted for announcements: all that there
+/// can be at a time may have come, and as many again whose messages are sent and not yet known to
+/// have arrived.
+pub(crate) const ANNOUNCEMENT_RECEIVES: u32 = 2 * ring::ENTRIES as u32 + RECEIVE_CHAIN as u32;
 
 /// Work requests that are built on the way to one `ibv_post_send`.
 const CHAIN: usize = 32;
@@ -46,8 +52,10 @@ pub struct SendConnection {
     requests: Table<Send>,
     /// Parts in the order posted, for each path.
     parts: Vec<PartLog>,
-    /// Parts under way on each device: a device without is not polled.
+    /// Parts under way on each device: a device without is not polled. Where announcements are
+    /// notified of, one more.
     under_way: Vec<u32>,
+    announcements: Announcements,
     spread: Spread,
     chain: Box<[SendRequest; CHAIN]>,
     largest_write: u32,
@@ -58,6 +66,13 @@ pub struct SendConnection {
     is_closed: bool,
     watched: Option<Watched>,
     pub(crate) owned: Owned<crate::owned::Buffer>,
+}
+
+/// Receives that announcements use up; none unless this end waits rather than polls.
+struct Announcements {
+    /// Receives that are replaced with one call.
+    batch: u32,
+    to_replace: u32,
 }
 
 /// What is left to do for one send.
@@ -90,6 +105,7 @@ impl SendConnection {
             largest_write,
         } = parts;
         let logs = common.ends.paths.iter().map(|_| PartLog::new()).collect();
+        let posted = common.ends.announcements;
         let core = Core::new(common)?;
         let config = core.config();
         let spread = Spread::new(
@@ -100,13 +116,21 @@ impl SendConnection {
             config.min_part,
         );
         let reorders = core.paths.iter().any(|path| path.reorders);
+        let mut under_way = vec![0; core.cqs.len()];
+        if posted > 0 {
+            under_way[core.paths[ANNOUNCE_PATH].device] = 1;
+        }
         Ok(Self {
             matching: Matching::new(ring, first_entry),
             sizes,
             size_table,
             requests: Table::new(),
             parts: logs,
-            under_way: vec![0; core.cqs.len()],
+            under_way,
+            announcements: Announcements {
+                batch: (posted / 8).clamp(1, RECEIVE_CHAIN as u32),
+                to_replace: 0,
+            },
             spread,
             chain: Box::new([SendRequest::write(0, None, RemoteAddress::default()); CHAIN]),
             largest_write,
@@ -459,17 +483,40 @@ impl SendConnection {
         })
     }
 
-    fn complete(&mut self, completion: &WorkCompletion) {
+    /// An announcement has come, which the ring tells more of; replaces the receives in batches.
+    #[cold]
+    fn announced(&mut self, wr_id: u64) -> Result<(), Error> {
+        let announcements = &mut self.announcements;
+        if wr_id != ANNOUNCED {
+            return Ok(());
+        }
+        announcements.to_replace += 1;
+        if announcements.to_replace < announcements.batch {
+            return Ok(());
+        }
+        announcements.to_replace = 0;
+        let queue_pair = &self.core.paths[ANNOUNCE_PATH].queue_pair;
+        let posted = post_receives(queue_pair, ANNOUNCED, announcements.batch);
+        posted.map_err(|source| {
+            let connection = self.core.names().to_string();
+            self.core.fail(Error::Post {
+                connection,
+                source: Arc::new(source),
+            })
+        })
+    }
+
+    fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
         if !completion.is_success() {
             self.core.work_failed(completion);
-            return;
+            return Ok(());
         }
         let work = WorkId::decode(completion.wr_id());
         let (Some(path), Some(parts)) = (
             self.core.paths.get_mut(work.path),
             self.parts.get_mut(work.path),
         ) else {
-            return;
+            return self.announced(completion.wr_id());
         };
         path.finished(work.requests);
         self.under_way[path.device] = self.under_way[path.device].saturating_sub(1);
@@ -482,6 +529,7 @@ impl SendConnection {
         {
             send.outstanding = send.outstanding.saturating_sub(1);
         }
+        Ok(())
     }
 
     /// The receiver has left, and has told how much of each path it has taken.
@@ -528,7 +576,7 @@ impl End for SendConnection {
             let count = self.core.poll(device)?;
             for index in 0..count {
                 let completion = self.core.completion(index);
-                self.complete(&completion);
+                self.complete(&completion)?;
             }
             total += count;
         }

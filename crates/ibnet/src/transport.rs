@@ -9,7 +9,7 @@ use crate::connecting::Connecting;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::listener::Listener;
+use crate::listener::{ListenOptions, Listener};
 use crate::monitor::Monitor;
 use crate::nic::Nics;
 
@@ -35,6 +35,10 @@ pub(crate) struct Inner {
 pub struct ConnectOptions {
     /// Traffic class of the packets, unless `NCCL_IB_TC` says otherwise.
     pub traffic_class: Option<u8>,
+    /// Waiting for a send costs no processor time, and sends can be [awaited](crate::future): the
+    /// devices tell of completions, and the receiver of what it announces. Each of these costs an
+    /// interrupt, so whoever polls all the time goes without.
+    pub notify: bool,
 }
 
 impl Transport {
@@ -144,7 +148,16 @@ impl Transport {
     /// # Errors
     /// No such device, or no socket to listen on.
     pub fn listen(&self, device: usize) -> Result<Listener, Error> {
-        Listener::new(Arc::clone(&self.inner), self.inner.nics.get(device)?)
+        self.listen_with(device, ListenOptions::default())
+    }
+
+    /// As [`listen`](Self::listen), for connections as `options` say.
+    ///
+    /// # Errors
+    /// As for [`listen`](Self::listen).
+    pub fn listen_with(&self, device: usize, options: ListenOptions) -> Result<Listener, Error> {
+        let nic = self.inner.nics.get(device)?;
+        Listener::new(Arc::clone(&self.inner), nic, options)
     }
 
     /// Begins to connect device `device` to the listener that gave out `handle`.

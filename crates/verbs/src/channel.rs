@@ -10,7 +10,7 @@ use ibverbs_sys::{ibv_comp_channel, ibv_cq};
 
 use crate::context::{Context, set_non_blocking};
 use crate::conv;
-use crate::cq::CompletionQueue;
+use crate::cq::{CompletionQueue, CqId};
 use crate::error::Error;
 
 /// A completion channel (`struct ibv_comp_channel`): a descriptor that becomes readable when one
@@ -150,6 +150,11 @@ unsafe impl Send for CompletionEvent {}
 unsafe impl Sync for CompletionEvent {}
 
 impl CompletionEvent {
+    /// Names the completion queue that it is about.
+    pub fn cq_id(&self) -> CqId {
+        CqId::of_raw(self.cq)
+    }
+
     /// Whether it is about that completion queue.
     pub fn is_cq(&self, cq: &CompletionQueue) -> bool {
         self.cq == cq.as_raw()

@@ -60,7 +60,7 @@ pub fn control(data: &[u8]) {
             .zip(&closing.parts_taken)
             .all(|((under_way, before), taken)| *taken <= before + under_way.len() as u64);
     let mut credited = Vec::new();
-    let outcome = credit(&mut logs, closing, |request| credited.push(request));
+    let outcome = credit(&mut logs, closing, |_, request| credited.push(request));
     assert_eq!(outcome.is_ok(), is_possible);
     let mut expected = Vec::new();
     for ((under_way, before), taken) in model.iter().zip(&closing.parts_taken) {

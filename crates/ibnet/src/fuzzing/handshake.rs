@@ -219,6 +219,7 @@ pub fn connector(data: &[u8]) {
     let wishes = Wishes {
         queue_pairs: 1,
         traffic_class: None,
+        notify: false,
     };
     let party = samples::party("client", devices);
     let mut clock = Clock::new();

@@ -69,6 +69,7 @@ impl Model {
         }
         entry.is_open = false;
         let arrived = Arrived {
+            slot: (entry.id % 256) as u8,
             request: entry.request,
             position: entry.position,
             size: size as u32,

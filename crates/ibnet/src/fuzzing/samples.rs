@@ -23,6 +23,7 @@ pub(super) fn message(kind: usize, devices: usize) -> Message {
             wishes: Wishes {
                 queue_pairs: 1,
                 traffic_class: Some(106),
+                notify: true,
             },
         }),
         1 => Message::Plan(plan(devices)),

@@ -12,7 +12,7 @@ use crate::handle::Cookie;
 use crate::ring;
 
 /// Version of the protocol. Both ends must have the same.
-pub(crate) const PROTOCOL: u16 = 2;
+pub(crate) const PROTOCOL: u16 = 3;
 
 /// The most devices of one end of a connection.
 pub(crate) const MAX_DEVICES: usize = 8;
@@ -49,6 +49,9 @@ pub(crate) struct Wishes {
     pub(crate) queue_pairs: u8,
     /// Traffic class of its packets, for a listener that has none of its own.
     pub(crate) traffic_class: Option<u8>,
+    /// It does not poll all the time: each announcement comes with an immediate, for which it has
+    /// receives posted. The listener does as it is told.
+    pub(crate) notify: bool,
 }
 
 /// Who one end is and what it can use.

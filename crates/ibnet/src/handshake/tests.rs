@@ -34,6 +34,7 @@ fn offer(name: &str) -> DeviceOffer {
 const WISHES: Wishes = Wishes {
     queue_pairs: 1,
     traffic_class: None,
+    notify: true,
 };
 
 fn connector(name: &str, now: Instant) -> Connector {

@@ -1,10 +1,19 @@
-//! [`Attention`]: how a connection is told, at the cost of one relaxed load for each of its calls.
+//! How the events thread gets the attention of whoever owns a connection, polling or waiting.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
-/// Bits that tell the owner of a connection to look at something off the hot path.
-#[derive(Debug, Default)]
-pub(crate) struct Attention(AtomicU32);
+/// Bits that tell the owner of a connection to look at something off the hot path, and how to wake
+/// it if it does not poll.
+#[derive(Default)]
+pub(crate) struct Attention {
+    bits: AtomicU32,
+    /// Of the one who waits; there is at most one, because waiting borrows the connection.
+    waker: Mutex<Option<Waker>>,
+}
 
 /// Something happened on the control channel.
 pub(crate) const CONTROL: u32 = 1;
@@ -18,15 +27,100 @@ pub(crate) const PORT: u32 = 8;
 impl Attention {
     /// The bits that are set. The cheap check of the hot path.
     pub(crate) fn bits(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.bits.load(Ordering::Relaxed)
     }
 
+    /// Sets `bits`, and wakes who waits. Not to be called with a lock held: see
+    /// [`wake`](Self::wake).
     pub(crate) fn raise(&self, bits: u32) {
-        self.0.fetch_or(bits, Ordering::Release);
+        self.bits.fetch_or(bits, Ordering::Release);
+        self.wake();
     }
 
     /// Clears `bits`, and sees everything that was done before they were raised.
     pub(crate) fn clear(&self, bits: u32) {
-        self.0.fetch_and(!bits, Ordering::AcqRel);
+        self.bits.fetch_and(!bits, Ordering::AcqRel);
+    }
+
+    /// Wakes who waits, if anybody does. Not to be called with a lock held: what a waker does is
+    /// the application's business, which may drop a connection there.
+    pub(crate) fn wake(&self) {
+        let waker = self.lock().take();
+        // The thread that calls this serves everybody, so it outlives a waker that panics.
+        let woken = catch_unwind(AssertUnwindSafe(|| waker.map(Waker::wake)));
+        if woken.is_err() {
+            tracing::error!("a waker has panicked");
+        }
+    }
+
+    /// Has `waker` woken at the next news, once, in place of the one before. What came earlier does
+    /// not count: look once more after this call.
+    pub(crate) fn wake_later(&self, waker: &Waker) {
+        let mut slot = self.lock();
+        match &mut *slot {
+            Some(old) => old.clone_from(waker),
+            None => *slot = Some(waker.clone()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Waker>> {
+        // The slot is replaced as a whole, so it is never half changed.
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Attention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Attention").field(&self.bits).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_last_waker_is_woken_once() {
+        let (first, last) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
+        let attention = Attention::default();
+        attention.wake_later(&Waker::from(Arc::clone(&first)));
+        attention.wake_later(&Waker::from(Arc::clone(&last)));
+        attention.raise(CONTROL);
+        attention.raise(PORT);
+        assert_eq!(attention.bits(), CONTROL | PORT);
+        let count = |counter: &Counter| counter.0.load(Ordering::Relaxed);
+        assert_eq!((count(&first), count(&last)), (0, 1));
+    }
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_is_nobody_elses_problem() {
+        let attention = Attention::default();
+        attention.wake_later(&Waker::from(Arc::new(Panics)));
+        attention.wake();
+        let after = Arc::new(Counter::default());
+        attention.wake_later(&Waker::from(Arc::clone(&after)));
+        attention.wake();
+        assert_eq!(after.0.load(Ordering::Relaxed), 1);
     }
 }

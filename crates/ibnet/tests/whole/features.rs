@@ -270,6 +270,7 @@ fn a_traffic_class_is_no_service_level() {
     let mut listener = receiver.listen();
     let options = ConnectOptions {
         traffic_class: Some(200),
+        ..ConnectOptions::default()
     };
     let handle = listener.handle();
     let mut connecting = sender

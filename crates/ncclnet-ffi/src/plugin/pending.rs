@@ -39,6 +39,7 @@ pub(super) fn poll(key: &Key, transport: &Transport) -> Result<Option<SendConnec
             let handle = Handle::from_bytes(&key.handle)?;
             let options = ConnectOptions {
                 traffic_class: key.traffic_class,
+                ..ConnectOptions::default()
             };
             Ok(transport.connect(key.device, &handle, options)?)
         },

@@ -88,6 +88,7 @@ fn an_event_comes_through_the_channel_and_is_acknowledged_once() {
     cq.request_notification(false).unwrap();
     let event = channel.next_event().unwrap().unwrap();
     assert!(event.is_cq(&cq) && !event.is_cq(&other));
+    assert_eq!(event.cq_id(), cq.id());
     assert_eq!(called("ack_cq_events"), 0);
     drop(event);
     assert_eq!(called("ack_cq_events"), 1);

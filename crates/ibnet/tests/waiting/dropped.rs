@@ -1,0 +1,94 @@
+//! Futures that are dropped before their end.
+
+use crate::rig::{
+    BOTH, connect, connect_options, fabric, listen_options, poll_once, run, sent, space, transport,
+};
+
+#[test]
+fn what_was_not_posted_is_given_back() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let buffer = sent(&sending, b"not yet");
+    let mut posting = sending.send_async(buffer, 0);
+    poll_once(&mut posting);
+    let buffer = posting.into_buffer().unwrap();
+    assert_eq!(sending.outstanding(), 0);
+
+    let ticket = receiving.recv(space(&receiving), 0).unwrap();
+    let (send, _) = run(sending.send_async(buffer, 0));
+    let (message, _) = run(receiving.wait_async(ticket));
+    assert_eq!(message.unwrap()[..], *b"not yet");
+    sending.wait(send.unwrap()).unwrap();
+}
+
+#[test]
+fn a_ticket_that_is_taken_out_is_as_good_as_before() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let ticket = receiving.recv(space(&receiving), 0).unwrap();
+    let mut waiting = receiving.wait_async(ticket);
+    poll_once(&mut waiting);
+    let ticket = waiting.into_ticket().unwrap();
+    let mut waiting = receiving.wait_group_async(ticket);
+    poll_once(&mut waiting);
+    let ticket = waiting.into_ticket().unwrap();
+    let send = sending.send(sent(&sending, b"after all"), 0).unwrap();
+    let (message, _) = run(receiving.wait_async(ticket));
+    assert_eq!(message.unwrap()[..], *b"after all");
+
+    let mut waiting = sending.wait_async(send);
+    // It is done already, perhaps; the ticket then was used up.
+    let is_done = {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        std::pin::Pin::new(&mut waiting)
+            .poll(&mut context)
+            .is_ready()
+    };
+    assert_eq!(waiting.into_ticket().is_none(), is_done);
+}
+
+#[test]
+fn requests_whose_futures_were_dropped_go_on_and_make_room() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let regions = fabric.live_objects().mrs;
+    // More than the table of requests holds.
+    for round in 0..600_u32 {
+        let ticket = receiving.recv(space(&receiving), 0).unwrap();
+        poll_once(&mut receiving.wait_async(ticket));
+        let send = sending.send(sent(&sending, &round.to_le_bytes()), 0);
+        if round % 2 == 0 {
+            drop(sending.wait_async(send.unwrap()));
+        } else {
+            sending.wait(send.unwrap()).unwrap();
+        }
+    }
+    // The messages of the abandoned receives were taken, each by its own: this one is not theirs.
+    let ticket = receiving.recv(space(&receiving), 0).unwrap();
+    let send = sending.send(sent(&sending, b"mine"), 0).unwrap();
+    let (message, _) = run(receiving.wait_async(ticket));
+    assert_eq!(message.unwrap()[..], *b"mine");
+    sending.wait(send).unwrap();
+    // Their buffers were freed, but for those that the last call may have found unfinished.
+    assert!(fabric.live_objects().mrs < regions + 20);
+    assert!(receiving.outstanding() < 20 && sending.outstanding() < 20);
+}
+
+#[test]
+fn an_accept_that_is_dropped_loses_no_client() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    let mut listener = transport.listen_with(1, listen_options(true)).unwrap();
+    let mut connecting = transport
+        .connect(0, &listener.handle(), connect_options(true))
+        .unwrap();
+    // The client is let in and greets; then who accepts is gone for a while.
+    poll_once(&mut listener.accept_async());
+    assert!(connecting.poll().unwrap().is_none());
+    poll_once(&mut listener.accept_async());
+    let (accepted, _) = run(crate::rig::both(connecting, listener.accept_async()));
+    assert!(accepted.0.is_ok() && accepted.1.is_ok());
+}

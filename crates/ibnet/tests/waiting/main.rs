@@ -1,0 +1,11 @@
+//! Waiting without polling, blocking or awaited, on the simulator: whoever waits is woken by what
+//! it waits for and by whatever makes that impossible, and by next to nothing else.
+#![allow(clippy::unwrap_used)]
+
+mod deadlines;
+mod dropped;
+mod handshakes;
+mod news;
+mod rig;
+mod traffic;
+mod types;

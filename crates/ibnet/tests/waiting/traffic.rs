@@ -1,0 +1,212 @@
+//! Messages, between ends of which each waits or polls.
+
+use std::thread;
+
+use ibnet::{Error, RecvConnection, SendConnection};
+
+use crate::rig::{
+    A_WHILE, BOTH, Notify, connect, connect_devices, fabric, run, sent, space, transport,
+};
+
+const EACH: [Notify; 4] = [
+    BOTH,
+    Notify {
+        sender: true,
+        receiver: false,
+    },
+    Notify {
+        sender: false,
+        receiver: true,
+    },
+    Notify {
+        sender: false,
+        receiver: false,
+    },
+];
+
+/// Sends `count` messages of two buffers each, with some under way at a time, and checks them.
+fn exchange(mut sending: SendConnection, mut receiving: RecvConnection, count: u32) {
+    const UNDER_WAY: usize = 5;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut tickets = std::collections::VecDeque::new();
+            for number in 0..count {
+                while tickets.len() >= UNDER_WAY {
+                    sending.wait(tickets.pop_front().unwrap()).unwrap();
+                }
+                // The second of each group first: by tag, not by order.
+                for tag in [2, 1] {
+                    let bytes = [&number.to_le_bytes()[..], &[tag as u8]].concat();
+                    let buffer = sent(&sending, &bytes);
+                    tickets.push_back(sending.send(buffer, tag).unwrap());
+                }
+            }
+            for ticket in tickets {
+                sending.wait(ticket).unwrap();
+            }
+            // Its last acknowledgement is here: the peer may leave.
+            sending
+        });
+        let mut tickets = std::collections::VecDeque::new();
+        let take = |receiving: &mut RecvConnection, ticket, number: u32| {
+            let buffers = receiving.wait_group(ticket).unwrap();
+            for (buffer, tag) in buffers.iter().zip([1, 2]) {
+                assert_eq!(buffer[..4], number.to_le_bytes());
+                assert_eq!(buffer[4..], [tag]);
+            }
+        };
+        let mut next = 0;
+        for _ in 0..count {
+            if tickets.len() >= UNDER_WAY {
+                take(&mut receiving, tickets.pop_front().unwrap(), next);
+                next += 1;
+            }
+            let buffers = vec![(space(&receiving), 1), (space(&receiving), 2)];
+            tickets.push_back(receiving.recv_group(buffers).unwrap());
+        }
+        for ticket in tickets {
+            take(&mut receiving, ticket, next);
+            next += 1;
+        }
+        assert_eq!(next, count);
+    });
+}
+
+#[test]
+fn each_end_waits_or_polls_as_it_likes() {
+    for notify in EACH {
+        let fabric = fabric();
+        let transport = transport(&fabric);
+        let (sending, receiving) = connect(&transport, notify);
+        // More than the receives that are posted for announcements.
+        exchange(sending, receiving, 1000);
+        assert_eq!(fabric.counters().not_ready, 0, "{notify:?}");
+        assert_eq!(fabric.counters().overruns, 0, "{notify:?}");
+    }
+}
+
+#[test]
+fn many_paths_over_several_devices_are_waited_for() {
+    let fabric = fabric();
+    let mut config = crate::rig::config();
+    config.queue_pairs = 3;
+    config.split_data = true;
+    config.min_part = 128;
+    let transport = ibnet::Transport::with_library(fabric.library(), config).unwrap();
+    let from = transport.merge(&[0, 2]).unwrap();
+    let to = transport.merge(&[1, 3]).unwrap();
+    let (sending, receiving) = connect_devices(&transport, [from, to], BOTH);
+    exchange(sending, receiving, 600);
+    assert_eq!(fabric.counters().not_ready, 0);
+
+    let (mut sending, mut receiving) = connect_devices(&transport, [from, to], BOTH);
+    let large: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
+    let buffer = receiving.registrar().buffer(large.len()).unwrap();
+    let receive = receiving.recv(buffer, 0).unwrap();
+    let buffer = sent(&sending, &large);
+    let ticket = sending.send(buffer, 0).unwrap();
+    assert!(receiving.wait(receive).unwrap()[..] == large[..]);
+    sending.wait(ticket).unwrap();
+}
+
+#[test]
+fn whoever_polls_is_not_disturbed() {
+    // Announcements without an immediate: one completion for the sender and one for the receiver.
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    for (notify, completions) in [(EACH[3], 2), (EACH[2], 2), (EACH[1], 3), (EACH[0], 3)] {
+        let (mut sending, mut receiving) = connect(&transport, notify);
+        let before = fabric.counters().completions;
+        let receive = receiving.recv(space(&receiving), 0).unwrap();
+        let send = sending.send(sent(&sending, b"1"), 0).unwrap();
+        sending.wait(send).unwrap();
+        receiving.wait(receive).unwrap();
+        let made = fabric.counters().completions - before;
+        assert_eq!(made, completions, "{notify:?}");
+    }
+}
+
+#[test]
+fn a_receive_sleeps_until_its_message_comes() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let ticket = receiving.recv(space(&receiving), 3).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(A_WHILE);
+            let ticket = sending.send(sent(&sending, b"late"), 3).unwrap();
+            sending.wait(ticket).unwrap();
+        });
+        let (message, polls) = run(receiving.wait_async(ticket));
+        assert_eq!(message.unwrap()[..], *b"late");
+        assert!(polls <= 3, "{polls} polls");
+    });
+}
+
+#[test]
+fn a_send_sleeps_until_a_buffer_is_announced() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    thread::scope(|scope| {
+        let receiver = scope.spawn(move || {
+            // Not the tag that is waited for.
+            let other = receiving.recv(space(&receiving), 9).unwrap();
+            thread::sleep(A_WHILE);
+            let wanted = receiving.recv(space(&receiving), 3).unwrap();
+            assert_eq!(receiving.wait(wanted).unwrap()[..], *b"found");
+            drop(other);
+        });
+        // Groups are matched in order: the first is served last.
+        let buffer = sent(&sending, b"other");
+        let (ticket, _) = run(sending.send_async(buffer, 9));
+        let (buffer, _) = run(sending.wait_async(ticket.unwrap()));
+        buffer.unwrap();
+        let buffer = sent(&sending, b"found");
+        let (ticket, polls) = run(sending.send_async(buffer, 3));
+        assert!(polls <= 3, "{polls} polls");
+        let (buffer, _) = run(sending.wait_async(ticket.unwrap()));
+        assert_eq!(buffer.unwrap()[..], *b"found");
+        receiver.join().unwrap();
+    });
+}
+
+#[test]
+fn a_full_table_is_waited_for() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let mut tickets = Vec::new();
+    for _ in 0..255 {
+        let (ticket, _) = run(receiving.recv_async(space(&receiving), 0));
+        tickets.push(ticket.unwrap());
+    }
+    let (last, _) = run(receiving.recv_group_async(vec![(space(&receiving), 0)]));
+    tickets.push(last.unwrap());
+    for _ in 0..256 {
+        let ticket = sending.send(sent(&sending, b"x"), 0).unwrap();
+        sending.wait(ticket).unwrap();
+    }
+    for ticket in tickets {
+        let (buffers, _) = run(receiving.wait_group_async(ticket));
+        assert_eq!(buffers.unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn who_was_made_for_polling_is_told_so() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    let (mut sending, mut receiving) = connect(&transport, EACH[3]);
+    let buffer = space(&receiving);
+    let mut posting = receiving.recv_async(buffer, 0);
+    let (ticket, _) = run(&mut posting);
+    let text = ticket.unwrap_err().to_string();
+    assert!(text.contains("`notify`"), "{text}");
+    // It was not begun.
+    assert_eq!(posting.into_buffers().unwrap().len(), 1);
+    assert_eq!(receiving.outstanding(), 0);
+    let (ticket, _) = run(sending.send_async(sent(&sending, b"x"), 0));
+    assert!(matches!(ticket, Err(Error::InvalidArgument(_))));
+}

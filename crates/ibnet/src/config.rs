@@ -3,8 +3,15 @@
 //! [`Config`] is a plain struct with NCCL's defaults. [`Config::from_env`] reads the `NCCL_IB_*`
 //! names with NCCL's meaning and our own `IBNET_*`, strictly: a value that means nothing is an
 //! error that names the variable, the value and what is allowed. An empty value counts as unset.
+//!
+//! There is one list of all settings, below: [`settings`]. The struct and its documentation, the
+//! defaults, the parser, the table of variables and the page `docs/configuration.md` are made from
+//! it. The kinds of settings are in [`kinds`], the table in [`table`], what was found in the
+//! environment in [`found`].
 
-mod reader;
+mod found;
+mod kinds;
+mod table;
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -13,136 +20,318 @@ use std::time::Duration;
 use gid::Wish;
 use thiserror::Error;
 
+pub use found::{Setting, UnknownVariable};
+pub use table::Variable;
+
 use crate::hca::{HcaFilter, InvalidHca};
 use crate::interface::{Family, InterfaceFilter};
-use reader::{Reader, port_range};
+use kinds::{
+    Choice, Flag, Grammar, Kind, Milliseconds, OffFlag, Optional, PartOf, Path, Seconds, number,
+    range_of, rule,
+};
+use table::Row;
 
-/// The settings of a [`Transport`](crate::Transport).
-///
-/// | field | variable | default | range |
-/// |---|---|---|---|
-/// | `disabled` | `NCCL_IB_DISABLE` | 0 | 0, 1 |
-/// | `library` | `NCCL_IBVERBS_LIB` | `libibverbs.so`, `libibverbs.so.1` | a path |
-/// | `hca` | `NCCL_IB_HCA` | every device | see [`HcaFilter`] |
-/// | `pci_order` | `NCCL_IB_DEVICE_PCI_ORDER` | 1 | 0, 1 |
-/// | `merge_vfs` | `NCCL_IB_MERGE_VFS` | 1 | 0, 1 |
-/// | `merge_nics` | `NCCL_IB_MERGE_NICS` | 1 | 0, 1 |
-/// | `query_port_speed` | `NCCL_IB_QUERY_PORT_SPEED` | 1 | 0, 1 |
-/// | `data_direct` | `NCCL_IB_DATA_DIRECT` | 1 | 0, 1, 2: see [`DataDirect`] |
-/// | `relaxed_ordering` | `NCCL_IB_PCI_RELAXED_ORDERING` | 2 | 0, 1, 2: see [`RelaxedOrdering`] |
-/// | `return_async_events` | `NCCL_IB_RETURN_ASYNC_EVENTS` | 1 | 0, 1 |
-/// | `gid_index` | `NCCL_IB_GID_INDEX` | -1: chosen by kind | -1..=255, or a list like `mlx5_0:1=3,mlx5_1=5` |
-/// | `gid.family` | `NCCL_IB_ADDR_FAMILY` | IPv4 preferred | `AF_INET`, `AF_INET6` |
-/// | `gid.ranges` | `NCCL_IB_ADDR_RANGE` | any address | a list like `10.0.0.0/8,fd00::/8` |
-/// | `gid.roce_version` | `NCCL_IB_ROCE_VERSION_NUM` | 2 preferred | 1, 2 |
-/// | `gid.flid_index` | `NCCL_IB_ROUTABLE_FLID_GID_INDEX` | 1 | -1 (none), 0..=255 |
-/// | `gid.netdevs` | `IBNET_GID_NETDEVS` | any | a list of network interfaces |
-/// | `timeout` | `NCCL_IB_TIMEOUT` | 20 | 0..=31 |
-/// | `retry_count` | `NCCL_IB_RETRY_CNT` | 7 | 0..=7 |
-/// | `partition` | `NCCL_IB_PKEY` | index 0 | index, 0..=65535 |
-/// | | `NCCL_IB_PKEY_VALUE` | | value, 1..=0xffff but not 0x8000; not with `NCCL_IB_PKEY` |
-/// | `service_level` | `NCCL_IB_SL` | 0 | -1 (unset), 0..=15 |
-/// | `traffic_class` | `NCCL_IB_TC` | the communicator's, else 0 | -1 (unset), 0..=255 |
-/// | `fifo_traffic_class` | `NCCL_IB_FIFO_TC` | as `traffic_class` | -1 (unset), 0..=255 |
-/// | `interfaces` | `NCCL_SOCKET_IFNAME` | see [`InterfaceFilter`] | see there |
-/// | `family` | `NCCL_SOCKET_FAMILY` | any | `AF_INET`, `AF_INET6` |
-/// | `connect_timeout` | `IBNET_CONNECT_TIMEOUT` | 60 s | 1..=86400 s |
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Config {
-    /// Refuse to start (`NCCL_IB_DISABLE`).
-    pub disabled: bool,
-    /// Load this library and no other (`NCCL_IBVERBS_LIB`).
-    pub library: Option<PathBuf>,
-    /// Which devices and ports to use (`NCCL_IB_HCA`).
-    pub hca: HcaFilter,
-    /// Sort the devices by PCI address, so that equal machines count them alike
-    /// (`NCCL_IB_DEVICE_PCI_ORDER`). Otherwise they are in the order of libibverbs.
-    pub pci_order: bool,
-    /// Give virtual functions the PCI path of their physical one (`NCCL_IB_MERGE_VFS`), so that
-    /// NCCL knows that they share its link.
-    pub merge_vfs: bool,
-    /// Allow virtual devices of more than one device (`NCCL_IB_MERGE_NICS`).
-    pub merge_nics: bool,
-    /// Ask for a port's speed by `ibv_query_port_speed` where libibverbs has it
-    /// (`NCCL_IB_QUERY_PORT_SPEED`).
-    pub query_port_speed: bool,
-    /// What to do about mlx5's second path to the GPU (`NCCL_IB_DATA_DIRECT`).
-    pub data_direct: DataDirect,
-    /// Whether memory is registered with relaxed PCI ordering (`NCCL_IB_PCI_RELAXED_ORDERING`).
-    pub relaxed_ordering: RelaxedOrdering,
+/// Makes everything of the list of settings. Each is a field with its documentation, its type, its
+/// default, and the variables that set it: name, kind and, in brackets, how NCCL has it and
+/// what it is for, where the documentation of the field does not say that.
+macro_rules! settings {
+    ($(
+        $(#[doc = $doc:literal])+
+        $(($attribute:meta))?
+        $field:ident: $type:ty = $default:expr $(,
+            $variable:literal: $kind:expr, [$in_nccl:literal $(, $meaning:literal)?]
+        )*;
+    )+) => {
+        #[doc = include_str!("../../../docs/configuration.md")]
+        #[derive(Clone, Debug)]
+        #[non_exhaustive]
+        pub struct Config {
+            $(
+                $(#[doc = $doc])+
+                $(#[doc = concat!("\n\nVariable: `", $variable, "`.")])*
+                $(#[$attribute])?
+                pub $field: $type,
+            )+
+            pub(crate) set: Vec<Setting>,
+            pub(crate) unknown: Vec<UnknownVariable>,
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self {
+                    $($field: $default,)+
+                    set: Vec::new(),
+                    unknown: Vec::new(),
+                }
+            }
+        }
+
+        /// The documentation of each field, line by line.
+        const FIELDS: &[(&str, &[&str])] = &[$((stringify!($field), &[$($doc),+])),+];
+
+        const VARIABLES: &[Row] = &[$($(
+            Row {
+                name: $variable,
+                field: stringify!($field),
+                in_nccl: $in_nccl,
+                meaning: &[$($meaning)?],
+                range: || range_of::<$type>(&$kind),
+                set: |config, text| $kind.set(&mut config.$field, text),
+                show: |config| $kind.show(&config.$field),
+            },
+        )*)+];
+    };
+}
+
+settings! {
+    /// Refuse to start.
+    disabled: bool = false,
+        "NCCL_IB_DISABLE": Flag, ["the same"];
+    /// Load this library of verbs and no other.
+    library: Option<PathBuf> = None,
+        "NCCL_IBVERBS_LIB": Path { none: "`libibverbs.so`, `libibverbs.so.1`" }, ["the same"];
+    /// Which devices and ports to use; see [`HcaFilter`] for the grammar.
+    hca: HcaFilter = HcaFilter::default(),
+        "NCCL_IB_HCA": Grammar {
+            range: "a list like `mlx5_0:1,mlx5_2`, `=mlx5_0` or `^mlx5_3`",
+            none: "every device",
+            parse: |text| HcaFilter::parse(text).map_err(|InvalidHca(expected)| expected),
+        }, ["the same"];
+    /// Sort the devices by PCI address, so that equal machines count them alike. Otherwise they
+    /// are in the order of libibverbs.
+    pci_order: bool = true,
+        "NCCL_IB_DEVICE_PCI_ORDER": Flag, ["the same"];
+    /// Give virtual functions the PCI path of their physical one, so that NCCL knows that they
+    /// share its link.
+    merge_vfs: bool = true,
+        "NCCL_IB_MERGE_VFS": Flag, ["the same"];
+    /// Allow virtual devices of more than one device.
+    merge_nics: bool = true,
+        "NCCL_IB_MERGE_NICS": Flag, ["the same"];
+    /// Ask for a port's speed by `ibv_query_port_speed` where libibverbs has it.
+    query_port_speed: bool = true,
+        "NCCL_IB_QUERY_PORT_SPEED": Flag, ["the same"];
+    /// What to do about mlx5's second path to the GPU: 0: nothing; 1: a device that has it is
+    /// listed with it alone; 2: both ways. See [`DataDirect`].
+    data_direct: DataDirect = DataDirect::Only,
+        "NCCL_IB_DATA_DIRECT": Choice(&[
+            ("0", DataDirect::Off),
+            ("1", DataDirect::Only),
+            ("2", DataDirect::Both),
+        ]), ["the same"];
+    /// Whether memory is registered with relaxed PCI ordering: 0: never; 1: yes; 2: if libibverbs
+    /// is new enough for it. See [`RelaxedOrdering`].
+    relaxed_ordering: RelaxedOrdering = RelaxedOrdering::Auto,
+        "NCCL_IB_PCI_RELAXED_ORDERING": Choice(&[
+            ("0", RelaxedOrdering::Off),
+            ("1", RelaxedOrdering::Force),
+            ("2", RelaxedOrdering::Auto),
+        ]), ["the same"];
     /// Whether fatal events of devices, queue pairs and completion queues end the connections
-    /// that they hit (`NCCL_IB_RETURN_ASYNC_EVENTS`). Otherwise they are logged only.
-    pub return_async_events: bool,
+    /// that they hit. Otherwise they are logged only.
+    return_async_events: bool = true,
+        "NCCL_IB_RETURN_ASYNC_EVENTS": Flag, ["the same"];
     /// Where sysfs is: `/sys`. For tests, and for containers that have it elsewhere; no variable
     /// sets it.
-    pub sysfs: PathBuf,
-    /// GID indices to use on RoCE ports instead of choosing (`NCCL_IB_GID_INDEX`).
-    pub gid_index: gid::IndexRules,
+    sysfs: PathBuf = PathBuf::from("/sys");
+    /// GID indices to use on RoCE ports instead of choosing by kind and address.
+    gid_index: gid::IndexRules = gid::IndexRules::default(),
+        "NCCL_IB_GID_INDEX": Grammar {
+            range: "-1 to 255, or a list like `mlx5_0:1=3,mlx5_1=5`",
+            none: "-1",
+            parse: rule,
+        }, ["one number for all ports"];
     /// How GIDs are chosen. Its `index` is ignored: `gid_index` has one for each port. What a
     /// variable sets is demanded, not only preferred.
-    pub gid: gid::Policy,
-    /// Local ack timeout of the queue pairs: 4.096 µs · 2^`timeout`, 0 for none
-    /// (`NCCL_IB_TIMEOUT`; InfiniBand specification, volume 1, section 9.7.6.1.3).
-    pub timeout: u8,
-    /// How often a queue pair sends again before it gives up (`NCCL_IB_RETRY_CNT`). Soft-RoCE
-    /// takes 7 for "without end" and therefore gets 6.
-    pub retry_count: u8,
-    /// Which partition the queue pairs are in (`NCCL_IB_PKEY`, `NCCL_IB_PKEY_VALUE`).
-    pub partition: Partition,
-    /// Service level (`NCCL_IB_SL`).
-    pub service_level: u8,
-    /// Traffic class (`NCCL_IB_TC`). Wins over the one asked for per connection.
-    pub traffic_class: Option<u8>,
-    /// Traffic class of the receiver's announcements (`NCCL_IB_FIFO_TC`), which travel against the
-    /// data. `None` is that of the data.
-    pub fifo_traffic_class: Option<u8>,
-    /// Which network interface carries the handshake (`NCCL_SOCKET_IFNAME`).
-    pub interfaces: InterfaceFilter,
-    /// Which address family carries the handshake (`NCCL_SOCKET_FAMILY`).
-    pub family: Option<Family>,
-    /// How long each step of a handshake may take (`IBNET_CONNECT_TIMEOUT`).
-    pub connect_timeout: Duration,
-    /// How often a listener that cannot be reached is called again (`NCCL_SOCKET_RETRY_CNT`).
-    pub socket_retries: u32,
-    /// The pause before it is, on average (`NCCL_SOCKET_RETRY_SLEEP_MSEC`).
-    pub socket_retry_pause: Duration,
-    /// Ports for listeners; without, the system chooses (`IBNET_PORT_RANGE`).
-    pub ports: Option<RangeInclusive<u16>>,
-    /// Queue pairs for each pair of devices (`NCCL_IB_QPS_PER_CONNECTION`). The larger wish of both
-    /// ends counts.
-    pub queue_pairs: u8,
-    /// Cut each message over all queue pairs, not only over the pairs of devices
-    /// (`NCCL_IB_SPLIT_DATA_ON_QPS`).
-    pub split_data: bool,
-    /// How the sender chooses the paths of a message (`IBNET_PATH_POLICY`).
-    pub path_policy: PathPolicy,
-    /// Bytes that a part of a message has at least (`IBNET_MIN_PART`).
-    pub min_part: u32,
-    /// Whether the fabric may reorder packets; by default on InfiniBand only
-    /// (`NCCL_IB_ADAPTIVE_ROUTING`).
-    pub adaptive_routing: Option<bool>,
+    gid: gid::Policy = gid::Policy::default(),
+        "NCCL_IB_ADDR_FAMILY": PartOf::<gid::Policy> {
+            range: "`AF_INET` or `AF_INET6`",
+            set: |gid, text| {
+                gid.family = Wish::Require(rule(text)?);
+                Ok(())
+            },
+            show: |gid| match &gid.family {
+                Wish::Prefer(family) => format!("{} first", family.c_name()),
+                Wish::Require(family) => family.c_name().to_owned(),
+            },
+        }, ["the same", "RoCE: only GIDs of this family of addresses."],
+        "NCCL_IB_ADDR_RANGE": PartOf::<gid::Policy> {
+            range: "a list like `10.0.0.0/8,fd00::/8`",
+            set: |gid, text| {
+                gid.ranges = rule(text)?;
+                Ok(())
+            },
+            show: |gid| match gid.ranges.0[..] {
+                [] => "any".to_owned(),
+                _ => gid.ranges.to_string(),
+            },
+        }, ["one range", "RoCE: only GIDs whose addresses are in these ranges."],
+        "NCCL_IB_ROCE_VERSION_NUM": PartOf::<gid::Policy> {
+            range: "1 or 2",
+            set: |gid, text| {
+                gid.roce_version = Wish::Require(rule(text)?);
+                Ok(())
+            },
+            show: |gid| match &gid.roce_version {
+                Wish::Prefer(version) => format!("{version} first"),
+                Wish::Require(version) => version.to_string(),
+            },
+        }, ["the same", "RoCE: only GIDs of this version of the protocol."],
+        "NCCL_IB_ROUTABLE_FLID_GID_INDEX": PartOf::<gid::Policy> {
+            range: "-1 to 255",
+            set: |gid, text| {
+                gid.flid_index = rule(text)?;
+                Ok(())
+            },
+            show: |gid| gid.flid_index.0.map_or_else(|| "-1".to_owned(), |index| index.to_string()),
+        }, ["the same", "InfiniBand: use this GID if it can be routed between subnets; -1 for none."],
+        "IBNET_GID_NETDEVS": PartOf::<gid::Policy> {
+            range: "a list like `eth2.100,bond0`",
+            set: |gid, text| {
+                gid.netdevs = Some(Wish::Require(rule(text)?));
+                Ok(())
+            },
+            show: |gid| match &gid.netdevs {
+                None => "any".to_owned(),
+                Some(netdevs) => netdevs.wanted().to_string(),
+            },
+        }, ["-", "RoCE: only GIDs of these network interfaces, the first wanted most."];
+    /// Local ack timeout of the queue pairs: 4.096 µs · 2^n, 0 for none (InfiniBand
+    /// specification, volume 1, section 9.7.6.1.3).
+    timeout: u8 = 20,
+        "NCCL_IB_TIMEOUT": number(0, 31), ["the same"];
+    /// How often a queue pair sends again before it gives up. Soft-RoCE takes 7 for "without end"
+    /// and therefore gets 6.
+    retry_count: u8 = 7,
+        "NCCL_IB_RETRY_CNT": number(0, 7), ["the same"];
+    /// Which partition the queue pairs are in.
+    partition: Partition = Partition::Index(0),
+        "NCCL_IB_PKEY": PartOf::<Partition> {
+            range: "a number from 0 to 65535",
+            set: |partition, text| {
+                let mut index = 0;
+                number(0, 65_535).set(&mut index, text)?;
+                *partition = Partition::Index(index);
+                Ok(())
+            },
+            show: |partition| match partition {
+                Partition::Index(index) => index.to_string(),
+                Partition::Value(_) => "unset".to_owned(),
+            },
+        }, ["the same", "The partition of the queue pairs, by its index in the port's table."],
+        "NCCL_IB_PKEY_VALUE": PartOf::<Partition> {
+            range: "a P_Key from 1 to 0xffff, but not 0x8000",
+            set: |partition, text| {
+                *partition = Partition::Value(pkey(text)?);
+                Ok(())
+            },
+            show: |partition| match partition {
+                Partition::Index(_) => "unset".to_owned(),
+                Partition::Value(value) => format!("{value:#06x}"),
+            },
+        }, ["-", "The partition by its value, wherever it is in the table of each port; not together \
+             with `NCCL_IB_PKEY`."];
+    /// Service level; -1 counts as unset.
+    service_level: u8 = 0,
+        "NCCL_IB_SL": number(-1, 15), ["unset: the communicator's traffic class, cut to four bits"];
+    /// Traffic class. Wins over the one asked for per connection, which is the communicator's in
+    /// NCCL.
+    traffic_class: Option<u8> = None,
+        "NCCL_IB_TC": Optional {
+            number: number(-1, 255),
+            none: "the connection's, else 0",
+        }, ["the same"];
+    /// Traffic class of the receiver's announcements, which travel against the data.
+    fifo_traffic_class: Option<u8> = None,
+        "NCCL_IB_FIFO_TC": Optional {
+            number: number(-1, 255),
+            none: "that of the data",
+        }, ["the same"];
+    /// Which network interface carries the handshake; see [`InterfaceFilter`] for the grammar.
+    interfaces: InterfaceFilter = InterfaceFilter::default(),
+        "NCCL_SOCKET_IFNAME": Grammar {
+            range: "a list like `eth0,bond`, `=eth0` or `^docker`",
+            none: "any, loop-back and docker last",
+            parse: |text| Ok(InterfaceFilter::parse(text)),
+        }, ["the same"];
+    /// Which address family carries the handshake.
+    family: Option<Family> = None,
+        "NCCL_SOCKET_FAMILY": Choice(&[
+            ("AF_INET", Some(Family::V4)),
+            ("AF_INET6", Some(Family::V6)),
+        ]), ["the same"];
+    /// How long each step of a handshake may take.
+    connect_timeout: Duration = Duration::from_secs(60),
+        "IBNET_CONNECT_TIMEOUT": Seconds(number(1, 86_400)), ["-"];
+    /// How often a listener that cannot be reached is called again.
+    socket_retries: u32 = 34,
+        "NCCL_SOCKET_RETRY_CNT": number(0, 100_000), ["the same"];
+    /// The pause before it is, on average.
+    socket_retry_pause: Duration = Duration::from_millis(100),
+        "NCCL_SOCKET_RETRY_SLEEP_MSEC": Milliseconds(number(1, 600_000)), ["grows with each time", "The pause before a listener that cannot be reached is called again, on average."];
+    /// Ports for listeners; without, the system chooses.
+    ports: Option<RangeInclusive<u16>> = None,
+        "IBNET_PORT_RANGE": Grammar {
+            range: "a range of ports, for instance 30000-30100",
+            none: "any",
+            parse: port_range,
+        }, ["-"];
+    /// Queue pairs for each pair of devices. The larger wish of both ends counts.
+    queue_pairs: u8 = 1,
+        "NCCL_IB_QPS_PER_CONNECTION": number(1, 128), ["both ends must have the same"];
+    /// Cut each message over all queue pairs, not only over the pairs of devices.
+    split_data: bool = false,
+        "NCCL_IB_SPLIT_DATA_ON_QPS": Flag, ["the same"];
+    /// How the sender chooses the paths of a message.
+    path_policy: PathPolicy = PathPolicy::RoundRobin,
+        "IBNET_PATH_POLICY": Choice(&[
+            ("round-robin", PathPolicy::RoundRobin),
+            ("least-outstanding", PathPolicy::LeastOutstanding),
+        ]), ["-"];
+    /// Bytes that a part of a message has at least.
+    min_part: u32 = 64 * 1024,
+        "IBNET_MIN_PART": number(128, 1 << 30), ["-"];
+    /// Whether the fabric may reorder packets; by default on InfiniBand only.
+    adaptive_routing: Option<bool> = None,
+        "NCCL_IB_ADAPTIVE_ROUTING": PartOf::<Option<bool>> {
+            range: "a number from -2 to 1",
+            set: |reorders, text| {
+                let mut number = None;
+                Optional { number: kinds::number::<u8>(-2, 1), none: "" }.set(&mut number, text)?;
+                *reorders = number.map(|number| number == 1);
+                Ok(())
+            },
+            show: |reorders| reorders.map_or_else(
+                || "1 on InfiniBand, else 0".to_owned(),
+                |reorders| Flag.show(&reorders),
+            ),
+        }, ["the same"];
     /// Where packets may be reordered, messages of more bytes send their data and what tells of
-    /// it apart (`NCCL_IB_AR_THRESHOLD`).
-    pub adaptive_routing_threshold: u32,
-    /// Small writes carry their data in the request, where the device grants room for it
-    /// (`NCCL_IB_USE_INLINE`).
-    pub inline: bool,
-    /// Enhanced connection establishment, if both ends want it (`NCCL_IB_ECE_ENABLE`).
-    pub ece: bool,
-    /// Flush what was received into the memory of devices (not `NCCL_GDR_FLUSH_DISABLE`).
-    pub flush: bool,
-    /// How often a state change of a queue pair is tried again (`NCCL_IB_MQP_RETRY_CNT`).
-    pub modify_retries: u32,
-    /// The pause before the first of these; each further one is longer by as much
-    /// (`NCCL_IB_MQP_RETRY_SLEEP_MSEC`).
-    pub modify_retry_pause: Duration,
-    /// Try again after every error, not only after a time-out (`NCCL_IB_MQP_RETRY_ALL`).
-    pub retry_modify_always: bool,
+    /// it apart.
+    adaptive_routing_threshold: u32 = 8192,
+        "NCCL_IB_AR_THRESHOLD": number(-2, i32::MAX as i64), ["the same"];
+    /// Small writes carry their data in the request, where the device grants room for it.
+    inline: bool = true,
+        "NCCL_IB_USE_INLINE": Flag, ["default 0"];
+    /// Enhanced connection establishment, if both ends want it.
+    ece: bool = true,
+        "NCCL_IB_ECE_ENABLE": Flag, ["the same"];
+    /// Flush what was received into the memory of devices.
+    flush: bool = true,
+        "NCCL_GDR_FLUSH_DISABLE": OffFlag, ["the same", "1: what was received into the memory of devices is not flushed."];
+    /// How often a state change of a queue pair is tried again.
+    modify_retries: u32 = 34,
+        "NCCL_IB_MQP_RETRY_CNT": number(0, 100_000), ["the same"];
+    /// The pause before the first of these; each further one is longer by as much.
+    modify_retry_pause: Duration = Duration::from_millis(100),
+        "NCCL_IB_MQP_RETRY_SLEEP_MSEC": Milliseconds(number(0, 600_000)), ["the caller sleeps", "The pause before a state change is tried again; each further one is longer by as much."];
+    /// Try a state change again after every error, not only after a time-out.
+    retry_modify_always: bool = false,
+        "NCCL_IB_MQP_RETRY_ALL": Flag, ["the same"];
     /// Id of the first buffer that a receiver announces. Any will do; tests choose one near the end
     /// of the numbers. No variable sets it.
-    #[doc(hidden)]
-    pub first_entry: u64,
+    (doc(hidden))
+    first_entry: u64 = crate::ring::ENTRIES;
 }
 
 /// How the sender chooses paths.
@@ -190,51 +379,6 @@ pub enum RelaxedOrdering {
     Auto,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            disabled: false,
-            library: None,
-            hca: HcaFilter::default(),
-            pci_order: true,
-            merge_vfs: true,
-            merge_nics: true,
-            query_port_speed: true,
-            data_direct: DataDirect::Only,
-            relaxed_ordering: RelaxedOrdering::Auto,
-            return_async_events: true,
-            sysfs: PathBuf::from("/sys"),
-            gid_index: gid::IndexRules::default(),
-            gid: gid::Policy::default(),
-            timeout: 20,
-            retry_count: 7,
-            partition: Partition::Index(0),
-            service_level: 0,
-            traffic_class: None,
-            fifo_traffic_class: None,
-            interfaces: InterfaceFilter::default(),
-            family: None,
-            connect_timeout: Duration::from_secs(60),
-            socket_retries: 34,
-            socket_retry_pause: Duration::from_millis(100),
-            ports: None,
-            queue_pairs: 1,
-            split_data: false,
-            path_policy: PathPolicy::RoundRobin,
-            min_part: 64 * 1024,
-            adaptive_routing: None,
-            adaptive_routing_threshold: 8192,
-            inline: true,
-            ece: true,
-            flush: true,
-            modify_retries: 34,
-            modify_retry_pause: Duration::from_millis(100),
-            retry_modify_always: false,
-            first_entry: crate::ring::ENTRIES,
-        }
-    }
-}
-
 /// A variable whose value means nothing.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{variable}={value}: expected {expected}")]
@@ -248,14 +392,21 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// The defaults, changed by the process's environment.
+    /// The defaults, changed by the process's environment. Names that begin with `IBNET_` and are no
+    /// settings are warned of.
     ///
     /// # Errors
     /// The first variable whose value is not allowed.
     pub fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(&|name| {
+        let mut config = Self::from_variables(&|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-        })
+        })?;
+        let names = std::env::vars_os().map(|(name, _)| name);
+        config.note_unknown(names.filter_map(|name| name.into_string().ok()));
+        for unknown in config.unknown.iter().filter(|unknown| unknown.is_ours()) {
+            tracing::warn!("{unknown}");
+        }
+        Ok(config)
     }
 
     /// The defaults, changed by what `variable` gives for each name.
@@ -263,113 +414,86 @@ impl Config {
     /// # Errors
     /// The first variable whose value is not allowed.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        let reader = Reader { variable };
-        let default = Self::default();
-        Ok(Self {
-            disabled: reader.flag("NCCL_IB_DISABLE", default.disabled)?,
-            library: reader.text("NCCL_IBVERBS_LIB").map(PathBuf::from),
-            hca: reader.parsed("NCCL_IB_HCA", |text| {
-                HcaFilter::parse(text).map_err(|InvalidHca(expected)| expected)
-            })?,
-            pci_order: reader.flag("NCCL_IB_DEVICE_PCI_ORDER", default.pci_order)?,
-            merge_vfs: reader.flag("NCCL_IB_MERGE_VFS", default.merge_vfs)?,
-            merge_nics: reader.flag("NCCL_IB_MERGE_NICS", default.merge_nics)?,
-            query_port_speed: reader.flag("NCCL_IB_QUERY_PORT_SPEED", default.query_port_speed)?,
-            data_direct: match reader.number("NCCL_IB_DATA_DIRECT", 0, 2)? {
-                Some(0) => DataDirect::Off,
-                Some(1) => DataDirect::Only,
-                Some(_) => DataDirect::Both,
-                None => default.data_direct,
-            },
-            relaxed_ordering: match reader.number("NCCL_IB_PCI_RELAXED_ORDERING", 0, 2)? {
-                Some(0) => RelaxedOrdering::Off,
-                Some(1) => RelaxedOrdering::Force,
-                Some(_) => RelaxedOrdering::Auto,
-                None => default.relaxed_ordering,
-            },
-            return_async_events: reader
-                .flag("NCCL_IB_RETURN_ASYNC_EVENTS", default.return_async_events)?,
-            sysfs: default.sysfs,
-            gid_index: reader.rule("NCCL_IB_GID_INDEX")?.unwrap_or_default(),
-            gid: gid::Policy {
-                index: None,
-                family: reader
-                    .rule("NCCL_IB_ADDR_FAMILY")?
-                    .map_or(default.gid.family, Wish::Require),
-                ranges: reader.rule("NCCL_IB_ADDR_RANGE")?.unwrap_or_default(),
-                roce_version: reader
-                    .rule("NCCL_IB_ROCE_VERSION_NUM")?
-                    .map_or(default.gid.roce_version, Wish::Require),
-                netdevs: reader.rule("IBNET_GID_NETDEVS")?.map(Wish::Require),
-                flid_index: reader
-                    .rule("NCCL_IB_ROUTABLE_FLID_GID_INDEX")?
-                    .unwrap_or(default.gid.flid_index),
-            },
-            timeout: reader
-                .byte("NCCL_IB_TIMEOUT", 0, 31)?
-                .unwrap_or(default.timeout),
-            retry_count: reader
-                .byte("NCCL_IB_RETRY_CNT", 0, 7)?
-                .unwrap_or(default.retry_count),
-            partition: reader.partition()?.unwrap_or(default.partition),
-            service_level: reader
-                .byte("NCCL_IB_SL", -1, 15)?
-                .unwrap_or(default.service_level),
-            traffic_class: reader.byte("NCCL_IB_TC", -1, 255)?,
-            fifo_traffic_class: reader.byte("NCCL_IB_FIFO_TC", -1, 255)?,
-            interfaces: reader
-                .text("NCCL_SOCKET_IFNAME")
-                .map(|text| InterfaceFilter::parse(&text))
-                .unwrap_or_default(),
-            family: reader.parsed("NCCL_SOCKET_FAMILY", |text| match text {
-                "AF_INET" => Ok(Some(Family::V4)),
-                "AF_INET6" => Ok(Some(Family::V6)),
-                _ => Err("AF_INET or AF_INET6".to_owned()),
-            })?,
-            connect_timeout: reader
-                .number("IBNET_CONNECT_TIMEOUT", 1, 86_400)?
-                .and_then(|seconds| u64::try_from(seconds).ok())
-                .map_or(default.connect_timeout, Duration::from_secs),
-            socket_retries: reader
-                .count("NCCL_SOCKET_RETRY_CNT", 0, 100_000)?
-                .unwrap_or(default.socket_retries),
-            socket_retry_pause: reader
-                .milliseconds("NCCL_SOCKET_RETRY_SLEEP_MSEC", 1)?
-                .unwrap_or(default.socket_retry_pause),
-            ports: reader.parsed("IBNET_PORT_RANGE", port_range)?,
-            queue_pairs: reader
-                .byte("NCCL_IB_QPS_PER_CONNECTION", 1, 128)?
-                .unwrap_or(default.queue_pairs),
-            split_data: reader.flag("NCCL_IB_SPLIT_DATA_ON_QPS", default.split_data)?,
-            path_policy: reader.parsed("IBNET_PATH_POLICY", |text| match text {
-                "round-robin" => Ok(PathPolicy::RoundRobin),
-                "least-outstanding" => Ok(PathPolicy::LeastOutstanding),
-                _ => Err("round-robin or least-outstanding".to_owned()),
-            })?,
-            min_part: reader
-                .count("IBNET_MIN_PART", 128, 1 << 30)?
-                .unwrap_or(default.min_part),
-            adaptive_routing: match reader.number("NCCL_IB_ADAPTIVE_ROUTING", -2, 1)? {
-                Some(0) => Some(false),
-                Some(1) => Some(true),
-                _ => None,
-            },
-            adaptive_routing_threshold: reader
-                .count("NCCL_IB_AR_THRESHOLD", -2, i64::from(i32::MAX))?
-                .unwrap_or(default.adaptive_routing_threshold),
-            inline: reader.flag("NCCL_IB_USE_INLINE", default.inline)?,
-            ece: reader.flag("NCCL_IB_ECE_ENABLE", default.ece)?,
-            flush: !reader.flag("NCCL_GDR_FLUSH_DISABLE", !default.flush)?,
-            modify_retries: reader
-                .count("NCCL_IB_MQP_RETRY_CNT", 0, 100_000)?
-                .unwrap_or(default.modify_retries),
-            modify_retry_pause: reader
-                .milliseconds("NCCL_IB_MQP_RETRY_SLEEP_MSEC", 0)?
-                .unwrap_or(default.modify_retry_pause),
-            retry_modify_always: reader
-                .flag("NCCL_IB_MQP_RETRY_ALL", default.retry_modify_always)?,
-            first_entry: default.first_entry,
-        })
+        let mut config = Self::default();
+        for row in VARIABLES {
+            let value = variable(row.name).unwrap_or_default();
+            let value = value.trim();
+            if value.is_empty() {
+                continue;
+            }
+            let before = (row.show)(&config);
+            let refused = |expected| ConfigError {
+                variable: row.name,
+                value: value.to_owned(),
+                expected,
+            };
+            config.check_rival(row).map_err(refused)?;
+            (row.set)(&mut config, value).map_err(refused)?;
+            config.set.push(Setting {
+                variable: row.name,
+                value: value.to_owned(),
+                changes: before != (row.show)(&config),
+                default: before,
+            });
+        }
+        Ok(config)
+    }
+
+    /// Every variable that is a setting, in the order of the fields.
+    pub fn variables() -> Vec<Variable> {
+        VARIABLES.iter().map(Row::variable).collect()
+    }
+
+    /// The variables that were set, and what each changed.
+    pub fn set_variables(&self) -> &[Setting] {
+        &self.set
+    }
+
+    /// Variables of the environment that are named like settings (`IBNET_…`, `NCCL_IB_…`) and are
+    /// none. Only [`from_env`](Self::from_env) looks for them. Those of NCCL may be meant for its
+    /// built-in transport.
+    pub fn unknown_variables(&self) -> &[UnknownVariable] {
+        &self.unknown
+    }
+
+    fn note_unknown(&mut self, names: impl Iterator<Item = String>) {
+        self.unknown = names
+            .filter_map(|name| UnknownVariable::of(&name))
+            .collect();
+        self.unknown.sort_by(|one, other| one.name.cmp(&other.name));
+    }
+
+    /// Whether a variable that excludes this one was set.
+    fn check_rival(&self, row: &Row) -> Result<(), String> {
+        const RIVALS: [(&str, &str); 1] = [("NCCL_IB_PKEY", "NCCL_IB_PKEY_VALUE")];
+        for (first, second) in RIVALS {
+            if row.name == second && self.set.iter().any(|set| set.variable == first) {
+                return Err(format!("it or {first}, not both"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A P_Key. Without the membership bit, 0 is no partition (InfiniBand specification, volume 1,
+/// section 10.9.1).
+fn pkey(text: &str) -> Result<u16, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    match number {
+        Ok(pkey) if pkey & 0x7fff != 0 => Ok(pkey),
+        _ => Err("a P_Key from 1 to 0xffff, but not 0x8000".to_owned()),
+    }
+}
+
+/// `first-last`, or one port.
+fn port_range(text: &str) -> Result<Option<RangeInclusive<u16>>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
+        (Ok(first), Ok(last)) if first > 0 && first <= last => Ok(Some(first..=last)),
+        _ => Err("a range of ports, for instance 30000-30100".to_owned()),
     }
 }
 

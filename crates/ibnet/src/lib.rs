@@ -105,7 +105,10 @@ mod work_id;
 
 pub use gid;
 
-pub use config::{Config, ConfigError, DataDirect, Partition, PathPolicy, RelaxedOrdering};
+pub use config::{
+    Config, ConfigError, DataDirect, Partition, PathPolicy, RelaxedOrdering, Setting,
+    UnknownVariable, Variable,
+};
 pub use connecting::Connecting;
 pub use device::{DeviceInfo, NotPciAddress, PciAddress, PortReport};
 pub use error::{Error, ErrorKind};

@@ -100,7 +100,7 @@ fn the_log_says_what_was_set() {
     let text = driver(12, &["--reload", "1", "--verbose"], &variables);
     let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap();
     assert!(
-        line("NCCL_IB_TIMEOUT=14 is set").contains(ENV_AND_NET),
+        line("NCCL_IB_TIMEOUT=14 (default 20)").contains(ENV_AND_NET),
         "{text}"
     );
     assert!(

@@ -129,8 +129,8 @@ fn values_out_of_range_are_named() {
         ("NCCL_IB_MERGE_VFS", "-1", "0 to 1"),
         ("NCCL_IB_MERGE_NICS", "on", "0 to 1"),
         ("NCCL_IB_QUERY_PORT_SPEED", "2", "0 to 1"),
-        ("NCCL_IB_DATA_DIRECT", "3", "0 to 2"),
-        ("NCCL_IB_PCI_RELAXED_ORDERING", "-2", "0 to 2"),
+        ("NCCL_IB_DATA_DIRECT", "3", "0, 1 or 2"),
+        ("NCCL_IB_PCI_RELAXED_ORDERING", "-2", "0, 1 or 2"),
         ("NCCL_IB_RETURN_ASYNC_EVENTS", "2", "0 to 1"),
         ("NCCL_IB_GID_INDEX", "256", "0 to 255"),
         ("NCCL_IB_GID_INDEX", "mlx5_0:1=3,mlx5_1:x=4", "mlx5_1:x=4"),
@@ -150,4 +150,83 @@ fn values_out_of_range_are_named() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn what_is_set_is_recorded_with_what_it_changes() {
+    let config = config(&[
+        ("NCCL_IB_TIMEOUT", " 14 "),
+        ("NCCL_IB_RETRY_CNT", "7"),
+        ("NCCL_IB_HCA", "mlx5_0"),
+        ("NCCL_IB_SL", ""),
+        ("NCCL_IB_TC", "-1"),
+        ("PATH", "/bin"),
+    ])
+    .unwrap();
+    let lines: Vec<_> = config
+        .set_variables()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "NCCL_IB_HCA=mlx5_0 (default every device)",
+            "NCCL_IB_TIMEOUT=14 (default 20)",
+            "NCCL_IB_RETRY_CNT=7 (the default)",
+            "NCCL_IB_TC=-1 (the default)",
+        ]
+    );
+}
+
+#[test]
+fn every_variable_changes_its_field_and_nothing_else() {
+    // A value for each that is not its default.
+    let value = |name: &str| match name {
+        "NCCL_IBVERBS_LIB" => "/lib/x.so",
+        "NCCL_IB_HCA" => "mlx5_7",
+        "NCCL_IB_DATA_DIRECT" | "NCCL_IB_PCI_RELAXED_ORDERING" | "NCCL_IB_DISABLE" => "0",
+        "NCCL_IB_GID_INDEX" => "5",
+        "NCCL_IB_ADDR_FAMILY" | "NCCL_SOCKET_FAMILY" => "AF_INET6",
+        "NCCL_IB_ADDR_RANGE" => "10.0.0.0/8",
+        "NCCL_IB_ROCE_VERSION_NUM" => "1",
+        "IBNET_GID_NETDEVS" | "NCCL_SOCKET_IFNAME" => "eth5",
+        "NCCL_IB_PKEY_VALUE" => "0x8003",
+        "IBNET_PORT_RANGE" => "4000-4001",
+        "IBNET_PATH_POLICY" => "least-outstanding",
+        "IBNET_MIN_PART" => "4096",
+        _ => "0",
+    };
+    for variable in Config::variables() {
+        let mut text = value(variable.name);
+        if variable.default == text {
+            text = "1";
+        }
+        let changed = config(&[(variable.name, text)])
+            .unwrap_or_else(|_| config(&[(variable.name, "3")]).unwrap());
+        let setting = &changed.set_variables()[0];
+        assert!(setting.changes, "{setting}");
+        assert_eq!(setting.default, variable.default);
+        for row in VARIABLES.iter().filter(|row| row.field != variable.field) {
+            let unchanged = (row.show)(&changed) == (row.show)(&Config::default());
+            assert!(unchanged, "{} changes {}", variable.name, row.field);
+        }
+    }
+}
+
+#[test]
+fn unknown_names_are_noted_in_order() {
+    let mut config = Config::default();
+    let names = ["IBNET_Z", "PATH", "NCCL_IB_TIMEOUT", "IBNET_MIN_PARTS"];
+    config.note_unknown(names.into_iter().map(str::to_owned));
+    let names: Vec<_> = config
+        .unknown_variables()
+        .iter()
+        .map(|unknown| unknown.name.as_str())
+        .collect();
+    assert_eq!(names, ["IBNET_MIN_PARTS", "IBNET_Z"]);
+    assert_eq!(
+        config.unknown_variables()[0].nearest,
+        Some("IBNET_MIN_PART")
+    );
 }

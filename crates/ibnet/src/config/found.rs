@@ -1,0 +1,149 @@
+//! What of the environment was a setting, and what only looked like one.
+
+use std::fmt;
+
+use super::VARIABLES;
+
+/// A variable that was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Setting {
+    /// Its name.
+    pub variable: &'static str,
+    /// What it was set to.
+    pub value: String,
+    /// What is used without it.
+    pub default: String,
+    /// Whether it changed anything.
+    pub changes: bool,
+}
+
+/// For a log: `NCCL_IB_TIMEOUT=14 (default 20)`.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={} ", self.variable, self.value)?;
+        if self.changes {
+            write!(f, "(default {})", self.default)
+        } else {
+            f.write_str("(the default)")
+        }
+    }
+}
+
+/// A variable that is named like a setting and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnknownVariable {
+    /// Its name.
+    pub name: String,
+    /// The setting that may have been meant.
+    pub nearest: Option<&'static str>,
+}
+
+/// For a log: `IBNET_CONECT_TIMEOUT is no setting; is IBNET_CONNECT_TIMEOUT meant?`
+impl fmt::Display for UnknownVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is no setting", self.name)?;
+        match self.nearest {
+            Some(nearest) => write!(f, "; is {nearest} meant?"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl UnknownVariable {
+    /// The variable `name`, if it is named like a setting and is none. `NCCL_IB_…` may be a setting
+    /// of NCCL's own transport, or a slip of the pen; `IBNET_…` can only be the latter.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        /// What other programs of this project take from the environment.
+        const OTHERS: [&str; 3] = ["IBNET_TEST_", "IBNET_SEED", "IBNET_EXAMPLES_"];
+        let is_like_one = name.starts_with("IBNET_") || name.starts_with("NCCL_IB_");
+        let is_known = VARIABLES.iter().any(|row| row.name == name)
+            || OTHERS.iter().any(|other| name.starts_with(other));
+        (is_like_one && !is_known).then(|| Self {
+            name: name.to_owned(),
+            nearest: nearest(name),
+        })
+    }
+
+    /// Whether it can be nobody else's.
+    pub(super) fn is_ours(&self) -> bool {
+        self.name.starts_with("IBNET_")
+    }
+}
+
+/// The variable whose name is most like `name`, if one is rather like it.
+fn nearest(name: &str) -> Option<&'static str> {
+    VARIABLES
+        .iter()
+        .map(|row| (distance(name, row.name), row.name))
+        .min()
+        .filter(|(distance, _)| *distance <= name.len() / 4)
+        .map(|(_, name)| name)
+}
+
+/// How many letters must be inserted, removed or replaced to make one text of the other
+/// (Levenshtein's distance).
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    // Of the letters so far to each beginning of the other.
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (column, counterpart) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *counterpart);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("same", "same"), 0);
+        assert_eq!(distance("abc", ""), 3);
+    }
+
+    fn said(name: &str) -> Option<String> {
+        UnknownVariable::of(name).map(|unknown| unknown.to_string())
+    }
+
+    #[test]
+    fn slips_of_the_pen_are_found_with_what_was_meant() {
+        let text = "IBNET_CONECT_TIMEOUT is no setting; is IBNET_CONNECT_TIMEOUT meant?";
+        assert_eq!(said("IBNET_CONECT_TIMEOUT").as_deref(), Some(text));
+        let text = "IBNET_TC is no setting; is NCCL_IB_TC meant?";
+        assert_ne!(
+            said("IBNET_TC").as_deref(),
+            Some(text),
+            "too far to be sure"
+        );
+        let text = "NCCL_IB_TIMEOUTS is no setting; is NCCL_IB_TIMEOUT meant?";
+        assert_eq!(said("NCCL_IB_TIMEOUTS").as_deref(), Some(text));
+        assert_eq!(
+            said("IBNET_QWERTY").as_deref(),
+            Some("IBNET_QWERTY is no setting")
+        );
+    }
+
+    #[test]
+    fn what_is_a_setting_or_somebody_elses_is_not_said() {
+        for name in [
+            "PATH",
+            "NCCL_DEBUG",
+            "IBNET_MIN_PART",
+            "IBNET_TEST_DEVICES",
+            "IBNET_SEEDS",
+        ] {
+            assert_eq!(said(name), None);
+        }
+    }
+}

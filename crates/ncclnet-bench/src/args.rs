@@ -42,7 +42,7 @@ pub(crate) struct Output {
 }
 
 pub(crate) const HELP: &str = "\
-Measures networks with NCCL's plugin interface (versions 8 to 12) on host memory, without a GPU.
+Measures networks with NCCL's plugin interface (versions 6 to 12) on host memory, without a GPU.
 
 usage: ncclnet-bench [run] --net [LABEL=]FILE[:SYMBOL] ... [OPTIONS]
        ncclnet-bench --listen ADDRESS:PORT --net ... [--yield]

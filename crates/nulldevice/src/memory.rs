@@ -28,12 +28,23 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     let iova = address.expose_provenance() as u64;
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { ibv_reg_mr_iova2(pd, address, length, iova, access as c_uint) }
+    register(pd, address, length, iova, access as c_uint)
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    register(pd, address, length, iova, access)
+}
+
+/// With the caller's handle and arguments. The functions above do not call each other: in a process
+/// with another libibverbs, a call by an exported name may end there.
+fn register(
     pd: *mut ibv_pd,
     address: *mut c_void,
     length: usize,

@@ -109,6 +109,10 @@ fn job(place: &Place, nccl: Option<&Path>, extent: &Extent) -> String {
             add(argument);
         }
     }
+    // The kernel does RXE's work on the processors that the programs poll on.
+    if !matches!(place, Place::Devices(_)) {
+        add("--yield");
+    }
     // In the machine it is always there.
     if matches!(place, Place::Machine(_)) || find_program("ib_write_lat").is_some() {
         add("--perftest");

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use super::Failure;
 use super::peer::{Settings, worker};
-use super::plan::Plan;
 use super::turns::{Quantity, Turn, Values, lower, take};
 use crate::net::Source;
 use crate::protocol::{self, Answer, Flow, Order};
@@ -19,15 +18,16 @@ const INSTRUCTIONS: Quantity = lower("instructions per message (callgrind)", "")
 const SHORT: u64 = 200;
 const LONG: u64 = 2_200;
 
-/// Counts for all networks of the plan.
+/// Counts for these networks.
 pub(super) fn count(
-    plan: &Plan,
+    sources: &[&Source],
     flow: Flow,
     paths: u32,
     devices: &[String],
     conditions: &[(&str, u64)],
+    notes: &mut Vec<String>,
 ) -> Vec<Figure> {
-    let turns = plan.sources.iter().map(|source| {
+    let turns = sources.iter().map(|source| {
         Box::new(Counting {
             source,
             flow,
@@ -35,10 +35,8 @@ pub(super) fn count(
             devices,
         }) as Box<dyn Turn + '_>
     });
-    // Instructions are the same every time, so that once is enough. Who cannot do this setting has
-    // said so before.
-    let mut notes = Vec::new();
-    take("loop", conditions, 1, turns.collect(), &mut notes)
+    // Instructions are the same every time, so that once is enough.
+    take("loop", conditions, 1, turns.collect(), notes)
 }
 
 struct Counting<'a> {

@@ -182,9 +182,10 @@ impl Contender {
             Some(there) => {
                 there.order(&Order::Receive(flow))?;
                 self.here.order(&Order::Send(flow))?;
+                let (sent, received) = (self.here.answer(), there.answer());
                 // The sender's failure explains the receiver's.
-                self.here.answer()?;
-                (there.answer()?, false)
+                sent?;
+                (received?, false)
             }
         };
         match answer {
@@ -213,8 +214,10 @@ impl Contender {
             return Ok(None);
         };
         there.order(&Order::Pong(volley))?;
-        let answer = self.here.ask(&Order::Ping(volley))?;
-        there.answer()?;
+        self.here.order(&Order::Ping(volley))?;
+        let (answer, answered) = (self.here.answer(), there.answer());
+        let answer = answer?;
+        answered?;
         match answer {
             Answer::Latency { min, p50, p99 } => Ok(Some([min, p50, p99].map(|ns| ns * 1e-9))),
             other => Err(self.here.unexpected(&other)),
@@ -243,8 +246,8 @@ fn connect(from: &mut Peer, to: &mut Peer, pause: u64) -> Result<(f64, f64), Fai
     };
     to.order(&Order::Accept { pause })?;
     from.order(&Order::Connect { handle, pause })?;
-    let connected = from.answer()?;
-    let accepted = to.answer()?;
+    let (connected, accepted) = (from.answer(), to.answer());
+    let (connected, accepted) = (connected?, accepted?);
     match (&connected, &accepted) {
         (
             Answer::Connected { seconds, processor },

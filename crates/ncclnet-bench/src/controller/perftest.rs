@@ -3,13 +3,12 @@
 //! They post verbs themselves, without any of what a transport is for: no announcements of receives, no
 //! tags, no groups. They run as processes of their own in each turn.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Failure;
 use super::contender::Place;
-use super::plan::Plan;
+use super::plan::{Plan, Test};
 use super::turns::{Quantity, Turn, Values, higher, lower};
 
 /// What they are called together.
@@ -52,18 +51,21 @@ pub(super) struct Perftest {
     program: &'static str,
     /// Devices here and there.
     devices: [String; 2],
+    test: Test,
     size: usize,
-    window: Option<usize>,
+    /// Writes under way, if it is not latency.
+    window: usize,
     iterations: u64,
     seconds: f64,
 }
 
 impl Perftest {
-    /// With a window it is bandwidth, without one latency.
+    /// A run that measures what the test does.
     pub(super) fn prepare(
         plan: &Plan,
+        test: Test,
         size: usize,
-        window: Option<usize>,
+        window: usize,
     ) -> Result<Self, Failure> {
         if plan.place != Place::TwoProcesses {
             return Err(Failure(format!(
@@ -75,7 +77,11 @@ impl Perftest {
         };
         let last = plan.devices.get(1).unwrap_or(first);
         let mut run = Self {
-            program: if window.is_some() { BANDWIDTH } else { LATENCY },
+            program: match test {
+                Test::Latency => LATENCY,
+                _ => BANDWIDTH,
+            },
+            test,
             devices: [first.clone(), last.clone()],
             size,
             window,
@@ -85,9 +91,10 @@ impl Perftest {
         };
         // The first run says how many fit into the time.
         let values = run.measure()?;
-        let each = match (values.as_slice(), window) {
-            ([(_, bandwidth), ..], Some(_)) => size as f64 / (bandwidth * 1e6),
-            ([_, (_, half), ..], None) => 2.0 * half * 1e-6,
+        let each = match (test, values.as_slice()) {
+            (Test::Latency, [_, (_, half), ..]) => 2.0 * half * 1e-6,
+            (Test::Rate, [(_, rate)]) => 1e-3 / rate,
+            (_, [(_, bandwidth)]) => size as f64 / (bandwidth * 1e6),
             _ => return Err(Failure(format!("{}: nothing was measured", run.program))),
         };
         run.seconds = plan.seconds;
@@ -100,8 +107,8 @@ impl Perftest {
         command.args(["-d", device, "-F", "-s", &self.size.to_string()]);
         command.args(["-n", &self.iterations.to_string()]);
         command.args(["-p", &port.to_string()]);
-        if let Some(window) = self.window {
-            command.args(["-t", &window.to_string()]);
+        if self.test != Test::Latency {
+            command.args(["-t", &self.window.to_string()]);
         }
         command.stdin(Stdio::null());
         command
@@ -114,13 +121,11 @@ impl Perftest {
         let [here, there] = &self.devices;
         let mut server = Process::start(
             self.command(there, port)
-                .stdout(Stdio::piped())
+                .stdout(Stdio::null())
                 .stderr(Stdio::null()),
         )
         .map_err(|error| fail(&error.to_string()))?;
-        server
-            .wait_for_line("Waiting for client")
-            .map_err(|error| fail(&error))?;
+        server.wait_for_port(port).map_err(|error| fail(&error))?;
         let client = self
             .command(here, port)
             .arg("127.0.0.1")
@@ -149,10 +154,11 @@ impl Turn for Perftest {
     fn measure(&mut self) -> Result<Values, Failure> {
         let text = self.output()?;
         let unreadable = || Failure(format!("{}: its output was not understood", self.program));
-        match self.window {
-            Some(_) => bandwidth(&text, self.size).ok_or_else(unreadable),
-            None => latency(&text, self.size).ok_or_else(unreadable),
-        }
+        let [bytes, rate] = match self.test {
+            Test::Latency => return latency(&text, self.size).ok_or_else(unreadable),
+            _ => bandwidth(&text, self.size).ok_or_else(unreadable)?,
+        };
+        Ok(vec![if self.test == Test::Rate { rate } else { bytes }])
     }
 }
 
@@ -176,7 +182,7 @@ fn latency(text: &str, size: usize) -> Option<Values> {
 
 /// Columns: bytes, iterations, highest and average MiB/s, millions of messages per second. The last
 /// has too few digits for large messages.
-fn bandwidth(text: &str, size: usize) -> Option<Values> {
+fn bandwidth(text: &str, size: usize) -> Option<[(Quantity, f64); 2]> {
     let numbers = numbers(text, size)?;
     let bytes = numbers.get(3)? * f64::from(1 << 20);
     let rate = if size < 1 << 12 {
@@ -184,13 +190,27 @@ fn bandwidth(text: &str, size: usize) -> Option<Values> {
     } else {
         bytes / size as f64
     };
-    Some(vec![(BYTES, rate * size as f64 / 1e6), (RATE, rate / 1e3)])
+    Some([(BYTES, rate * size as f64 / 1e6), (RATE, rate / 1e3)])
 }
 
 /// A port that nobody listens on now.
 fn free_port() -> std::io::Result<u16> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
     Ok(listener.local_addr()?.port())
+}
+
+/// Whether a table of TCP sockets, as the kernel shows them, has one that listens on the port.
+fn listens(table: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    table.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, local, _, state, ..] = words.as_slice() else {
+            return false;
+        };
+        let number = local.rsplit_once(':').map(|(_, number)| number);
+        let number = number.and_then(|number| u16::from_str_radix(number, 16).ok());
+        *state == LISTEN && number == Some(port)
+    })
 }
 
 /// A process that does not outlive this value.
@@ -201,20 +221,21 @@ impl Process {
         command.spawn().map(Self)
     }
 
-    /// Reads lines until one contains the text.
-    fn wait_for_line(&mut self, text: &str) -> Result<(), String> {
-        let output = self.0.stdout.take().ok_or("no output")?;
-        let mut lines = BufReader::new(output).lines();
-        loop {
-            match lines.next() {
-                Some(Ok(line)) if line.contains(text) => break,
-                Some(Ok(_)) => {}
-                _ => return Err("the server ended".to_owned()),
+    /// Waits until somebody listens on a port. A try to connect would be taken for the client.
+    fn wait_for_port(&mut self, port: u16) -> Result<(), String> {
+        let began = Instant::now();
+        while began.elapsed() < LIMIT {
+            let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+            let mut tables = tables.into_iter().flatten();
+            if tables.any(|table| listens(&table, port)) {
+                return Ok(());
             }
+            if let Ok(Some(status)) = self.0.try_wait() {
+                return Err(format!("the server ended: {status}"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
-        // The rest is read by nobody; a thread keeps the pipe from filling up.
-        std::thread::spawn(move || lines.for_each(drop));
-        Ok(())
+        Err("the server does not listen".to_owned())
     }
 
     fn wait(&mut self) -> Result<(), String> {
@@ -244,6 +265,19 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn sockets_that_listen_are_seen() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
+             \x20  0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000\n\
+             \x20  1: 0100007F:1F91 0100007F:0050 01 00000000:00000000 00:00000000\n";
+        assert!(listens(table, 8080));
+        assert!(!listens(table, 8081) && !listens(table, 80));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let own = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        assert!(listens(&own, port));
+    }
 
     #[test]
     fn latency_is_read() {

@@ -7,6 +7,7 @@ use super::plan::{Plan, Test};
 use super::tests::{Effort, Moving, Registering, Trips};
 use super::turns::{Turn, note, take};
 use super::{Failure, callgrind, perftest};
+use crate::net::Source;
 use crate::protocol::Flow;
 use crate::report::{Figure, Machine, NetworkOf, Run};
 
@@ -106,8 +107,13 @@ impl Session<'_> {
             match Contender::start(source, &self.plan.place, settings, devices) {
                 Ok(contender) => contenders.push((source.label.clone(), contender)),
                 Err(failure) => {
-                    let devices = devices.join(" and ");
-                    let line = format!("{paths} paths, devices {devices}: {failure}");
+                    let mut line = failure.to_string();
+                    if !devices.is_empty() {
+                        line = format!("device {}: {line}", devices.join(" and "));
+                    }
+                    if paths > 1 {
+                        line = format!("{paths} paths, {line}");
+                    }
                     note(&mut self.run.notes, line);
                 }
             }
@@ -171,7 +177,14 @@ impl Session<'_> {
                 ];
                 self.moving(Test::Loop, flow, &conditions, contenders, Vec::new());
                 if self.plan.callgrind {
-                    let figures = callgrind::count(self.plan, flow, paths, names, &conditions);
+                    // Who cannot do this setting has said so before.
+                    let takes_part = |source: &&Source| {
+                        contenders.iter().any(|(label, _)| *label == source.label)
+                    };
+                    let sources: Vec<_> = self.plan.sources.iter().filter(takes_part).collect();
+                    let notes = &mut self.run.notes;
+                    let figures =
+                        callgrind::count(&sources, flow, paths, names, &conditions, notes);
                     self.keep(figures);
                 }
             }
@@ -229,7 +242,7 @@ impl Session<'_> {
                     Err(failure) => note(&mut self.run.notes, format!("latency: {failure}")),
                 }
             }
-            if let Some(turn) = self.perftest(size, None) {
+            if let Some(turn) = self.perftest(Test::Latency, size, 1) {
                 turns.push(turn);
             }
             let conditions = [("size", size as u64)];
@@ -240,12 +253,17 @@ impl Session<'_> {
     }
 
     /// perftest's turn in a test, if it is to take part.
-    fn perftest(&mut self, size: usize, window: Option<usize>) -> Option<Box<dyn Turn + 'static>> {
+    fn perftest(
+        &mut self,
+        test: Test,
+        size: usize,
+        window: usize,
+    ) -> Option<Box<dyn Turn + 'static>> {
         let takes_part = |network: &NetworkOf| network.label == perftest::LABEL;
         if !self.run.networks.iter().any(takes_part) {
             return None;
         }
-        match perftest::Perftest::prepare(self.plan, size, window) {
+        match perftest::Perftest::prepare(self.plan, test, size, window) {
             Ok(turn) => Some(Box::new(turn)),
             Err(failure) => {
                 note(&mut self.run.notes, failure.to_string());
@@ -281,7 +299,7 @@ impl Session<'_> {
                 conditions.push(("group", group as u64));
             }
             let others = match test {
-                Test::Bandwidth | Test::Rate => self.perftest(size, Some(window)),
+                Test::Bandwidth | Test::Rate => self.perftest(test, size, window),
                 _ => None,
             };
             let flow = flow(size, window, group, 1);

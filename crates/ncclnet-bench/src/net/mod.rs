@@ -4,6 +4,7 @@
 //! [`elf`]), its versions ([`table`]), and one surface over all of them ([`network`]). What is
 //! measured, and how, is not here.
 
+mod comm;
 mod elf;
 mod loader;
 mod logger;
@@ -12,8 +13,9 @@ mod properties;
 mod shrink;
 mod table;
 
+pub(crate) use comm::{Comm, Kind, Memory, Request};
 pub(crate) use loader::Source;
-pub(crate) use network::{Comm, Handle, Kind, Listener, Memory, Network, Request};
+pub(crate) use network::{Handle, Listener, Network};
 pub(crate) use properties::Properties;
 pub(crate) use shrink::shrink;
 

@@ -1,34 +1,29 @@
-//! One surface over all versions of the interface.
-//!
-//! Connections and registrations are numbers and pointers that the network gave; what may be done with
-//! them when is the caller's business, as it is NCCL's. Two gates are unsafe for that reason: memory
-//! must stay mapped while it is registered, and untouched while a request uses it.
+//! A network that was initialised: its devices, listening and connecting, whatever the version of the
+//! interface. What is done with connections is in [`super::comm`].
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
 
 use ncclnet_ffi::abi::{
-    CommConfig, HANDLE_MAX_SIZE, NcclResult, NetV8, NetV9, NetV10, NetV11, NetV12, PTR_HOST,
+    CommConfig, HANDLE_MAX_SIZE, NcclResult, NetV6, NetV7, NetV8, NetV9, NetV10, NetV11, NetV12,
     TRAFFIC_CLASS_UNDEFINED, VirtualDeviceV9, VirtualDeviceV12,
 };
 
+use super::comm::{Comm, Kind, MAX_GROUP, Request};
 use super::loader::{self, Source};
 use super::logger::logger;
-use super::table::{Cold, Hot, Irecv, Isend, Table, check, field};
+use super::table::{Accept, Cold, Hot, Table, check, field};
 use super::{Error, Properties, Result};
-
-/// Largest number of buffers in one receive that is dealt with here.
-pub(crate) const MAX_GROUP: usize = 8;
 
 /// A network that is ready. Cloning means the same one.
 #[derive(Clone)]
-pub(crate) struct Network(Rc<Inner>);
+pub(crate) struct Network(pub(super) Rc<Inner>);
 
-struct Inner {
+pub(super) struct Inner {
     table: Table,
-    hot: Hot,
-    cold: Cold,
+    pub(super) hot: Hot,
+    pub(super) cold: Cold,
     context: *mut c_void,
     symbol: String,
     nccl: Option<String>,
@@ -37,37 +32,12 @@ struct Inner {
 /// The bytes that a peer connects with.
 pub(crate) type Handle = [u8; HANDLE_MAX_SIZE];
 
-/// A request under way.
-pub(crate) type Request = *mut c_void;
-
-/// Which end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The sending one.
-    Send,
-    /// The receiving one.
-    Receive,
-}
-
 /// Something that listens for one connection; stops on drop.
 pub(crate) struct Listener {
     network: Network,
     raw: *mut c_void,
     /// For the peer.
     pub(crate) handle: Handle,
-}
-
-/// An end of a connection; closed on drop.
-pub(crate) struct Comm {
-    network: Network,
-    raw: *mut c_void,
-    kind: Kind,
-}
-
-/// A registration; given back on drop.
-pub(crate) struct Memory<'a> {
-    comm: &'a Comm,
-    raw: *mut c_void,
 }
 
 impl Network {
@@ -82,7 +52,10 @@ impl Network {
         };
         let missing = || Error::Missing("init");
         let result = match table {
-            Table::V8(NetV8 { init, .. }) | Table::V9(NetV9 { init, .. }) => {
+            Table::V6(NetV6 { init, .. })
+            | Table::V7(NetV7 { init, .. })
+            | Table::V8(NetV8 { init, .. })
+            | Table::V9(NetV9 { init, .. }) => {
                 let init = init.ok_or_else(missing)?;
                 // SAFETY: by the table's version the function has this type.
                 unsafe { init(logger()) }
@@ -174,7 +147,7 @@ impl Network {
             }};
         }
         let result = match self.0.table {
-            Table::V8(_) => return Err(missing()),
+            Table::V6(_) | Table::V7(_) | Table::V8(_) => return Err(missing()),
             Table::V9(table) => merge!(table.make_vdevice, VirtualDeviceV9),
             Table::V10(table) => merge!(table.make_vdevice, VirtualDeviceV9),
             Table::V11(table) => merge!(table.make_vdevice, VirtualDeviceV9),
@@ -192,7 +165,9 @@ impl Network {
         let (place, comm) = (handle.as_mut_ptr().cast(), &raw mut raw);
         let context = self.0.context;
         let result = match self.0.table {
-            Table::V8(NetV8 { listen, .. })
+            Table::V6(NetV6 { listen, .. })
+            | Table::V7(NetV7 { listen, .. })
+            | Table::V8(NetV8 { listen, .. })
             | Table::V9(NetV9 { listen, .. })
             | Table::V10(NetV10 { listen, .. }) => {
                 let listen = listen.ok_or_else(missing)?;
@@ -227,7 +202,15 @@ impl Network {
         let mut device_handle = ptr::null_mut();
         let for_gpu = &raw mut device_handle;
         let result = match self.0.table {
-            Table::V8(NetV8 { connect, .. }) | Table::V9(NetV9 { connect, .. }) => {
+            Table::V6(NetV6 { connect, .. }) => {
+                let connect = connect.ok_or_else(missing)?;
+                // SAFETY: by the table's version the function has this type; the handle has the size
+                // of the interface.
+                unsafe { connect(device, place, comm) }
+            }
+            Table::V7(NetV7 { connect, .. })
+            | Table::V8(NetV8 { connect, .. })
+            | Table::V9(NetV9 { connect, .. }) => {
                 let connect = connect.ok_or_else(missing)?;
                 // SAFETY: by the table's version the function has this type; the handle has the size
                 // of the interface.
@@ -249,11 +232,7 @@ impl Network {
     }
 
     fn comm(&self, raw: *mut c_void, kind: Kind) -> Option<Comm> {
-        (!raw.is_null()).then(|| Comm {
-            network: self.clone(),
-            raw,
-            kind,
-        })
+        (!raw.is_null()).then(|| Comm::new(self.clone(), raw, kind))
     }
 
     /// Whether a request is done. `sizes` has room for as many sizes as the request has buffers.
@@ -294,11 +273,13 @@ impl Listener {
     pub(crate) fn accept(&self) -> Result<Option<Comm>> {
         let mut raw = ptr::null_mut();
         let mut device_handle = ptr::null_mut();
-        let accept = self.network.0.cold.accept;
-        // SAFETY: the listener is open; the places are valid.
-        check("accept", unsafe {
-            accept(self.raw, &raw mut raw, &raw mut device_handle)
-        })?;
+        let result = match self.network.0.cold.accept {
+            // SAFETY: the listener is open; the places are valid.
+            Accept::V2(accept) => unsafe { accept(self.raw, &raw mut raw) },
+            // SAFETY: as above.
+            Accept::V7(accept) => unsafe { accept(self.raw, &raw mut raw, &raw mut device_handle) },
+        };
+        check("accept", result)?;
         Ok(self.network.comm(raw, Kind::Receive))
     }
 }
@@ -312,187 +293,8 @@ impl Drop for Listener {
     }
 }
 
-impl Comm {
-    /// The network that it belongs to.
-    pub(crate) fn network(&self) -> &Network {
-        &self.network
-    }
-
-    /// Which end it is.
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// Registers host memory.
-    ///
-    /// # Safety
-    ///
-    /// The memory stays mapped until the registration is dropped.
-    pub(crate) unsafe fn register(&self, address: *mut u8, length: usize) -> Result<Memory<'_>> {
-        let mut raw = ptr::null_mut();
-        let reg_mr = self.network.0.cold.reg_mr;
-        // SAFETY: the connection is open; the caller promises the memory.
-        check("regMr", unsafe {
-            reg_mr(self.raw, address.cast(), length, PTR_HOST, &raw mut raw)
-        })?;
-        Ok(Memory { comm: self, raw })
-    }
-
-    /// Starts sending; `None` means: again.
-    ///
-    /// # Safety
-    ///
-    /// This is a sending end. The memory is within the registration, and not written to until the
-    /// request is done.
-    #[inline]
-    pub(crate) unsafe fn isend(
-        &self,
-        address: *mut u8,
-        length: usize,
-        tag: c_int,
-        memory: &Memory<'_>,
-    ) -> Result<Option<Request>> {
-        debug_assert_eq!(self.kind, Kind::Send);
-        let mut request = ptr::null_mut();
-        let place = &raw mut request;
-        let data = address.cast();
-        let result = match self.network.0.hot.isend {
-            Isend::V10(isend) => {
-                // SAFETY: the connection is open; the caller promises the memory.
-                unsafe {
-                    isend(
-                        self.raw,
-                        data,
-                        length,
-                        tag,
-                        memory.raw,
-                        ptr::null_mut(),
-                        place,
-                    )
-                }
-            }
-            Isend::V9(isend) => {
-                // SAFETY: as above.
-                unsafe { isend(self.raw, data, length, tag, memory.raw, place) }
-            }
-            Isend::V8(isend) => {
-                let length = c_int::try_from(length).map_err(|_| too_long(length))?;
-                // SAFETY: as above.
-                unsafe { isend(self.raw, data, length, tag, memory.raw, place) }
-            }
-        };
-        check("isend", result)?;
-        Ok((!request.is_null()).then_some(request))
-    }
-
-    /// Starts receiving into `count` buffers of one length, which lie one after the other and whose
-    /// tags count from `first_tag`; `None` means: again.
-    ///
-    /// # Safety
-    ///
-    /// This is a receiving end. The memory is within the registration, and not touched until the
-    /// request is done.
-    #[inline]
-    pub(crate) unsafe fn irecv(
-        &self,
-        address: *mut u8,
-        length: usize,
-        count: usize,
-        first_tag: c_int,
-        memory: &Memory<'_>,
-    ) -> Result<Option<Request>> {
-        debug_assert_eq!(self.kind, Kind::Receive);
-        let mut data = [ptr::null_mut(); MAX_GROUP];
-        let mut sizes = [length; MAX_GROUP];
-        let mut tags = [first_tag; MAX_GROUP];
-        let mut memories = [memory.raw; MAX_GROUP];
-        for (index, (data, tag)) in data.iter_mut().zip(&mut tags).take(count).enumerate() {
-            *data = address.wrapping_add(index * length).cast();
-            // A group has at most eight buffers.
-            *tag += index as c_int;
-        }
-        let mut request = ptr::null_mut();
-        let place = &raw mut request;
-        // A group has at most eight buffers.
-        let number = count.min(MAX_GROUP) as c_int;
-        let (data, tags) = (data.as_mut_ptr(), tags.as_mut_ptr());
-        let memories = memories.as_mut_ptr();
-        let result = match self.network.0.hot.irecv {
-            Irecv::V10(irecv) => {
-                let mut parents = [ptr::null_mut(); MAX_GROUP];
-                let (sizes, parents) = (sizes.as_mut_ptr(), parents.as_mut_ptr());
-                // SAFETY: the connection is open; the caller promises the memory; the arrays have
-                // `number` entries and more.
-                unsafe {
-                    irecv(
-                        self.raw, number, data, sizes, tags, memories, parents, place,
-                    )
-                }
-            }
-            Irecv::V9(irecv) => {
-                // SAFETY: as above.
-                unsafe {
-                    irecv(
-                        self.raw,
-                        number,
-                        data,
-                        sizes.as_mut_ptr(),
-                        tags,
-                        memories,
-                        place,
-                    )
-                }
-            }
-            Irecv::V8(irecv) => {
-                let length = c_int::try_from(length).map_err(|_| too_long(length))?;
-                let mut sizes = [length; MAX_GROUP];
-                // SAFETY: as above.
-                unsafe {
-                    irecv(
-                        self.raw,
-                        number,
-                        data,
-                        sizes.as_mut_ptr(),
-                        tags,
-                        memories,
-                        place,
-                    )
-                }
-            }
-        };
-        check("irecv", result)?;
-        Ok((!request.is_null()).then_some(request))
-    }
-}
-
-fn too_long(length: usize) -> Error {
-    Error::Refused(format!(
-        "{length} bytes are more than this version of the interface can send at once"
-    ))
-}
-
-impl Drop for Comm {
-    fn drop(&mut self) {
-        let cold = &self.network.0.cold;
-        // SAFETY: the connection is open, and used for the last time.
-        match self.kind {
-            Kind::Send => report("closeSend", unsafe { (cold.close_send)(self.raw) }),
-            // SAFETY: as above.
-            Kind::Receive => report("closeRecv", unsafe { (cold.close_recv)(self.raw) }),
-        }
-    }
-}
-
-impl Drop for Memory<'_> {
-    fn drop(&mut self) {
-        let dereg_mr = self.comm.network.0.cold.dereg_mr;
-        // SAFETY: the connection is open, and the registration is used for the last time.
-        report("deregMr", unsafe { dereg_mr(self.comm.raw, self.raw) });
-    }
-}
-
 /// Ends report their errors where nobody can take them.
-fn report(call: &'static str, result: NcclResult) {
+pub(super) fn report(call: &'static str, result: NcclResult) {
     if let Err(error) = check(call, result) {
         eprintln!("ncclnet-bench: {error}");
     }

@@ -2,7 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use ncclnet_ffi::abi::{PropertiesV8, PropertiesV9, PropertiesV11, PropertiesV12};
+use ncclnet_ffi::abi::{
+    PropertiesV5, PropertiesV7, PropertiesV8, PropertiesV9, PropertiesV11, PropertiesV12,
+};
 
 /// The properties that a benchmark needs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -43,4 +45,11 @@ macro_rules! from_version {
     )+};
 }
 
-from_version!(PropertiesV12, PropertiesV11, PropertiesV9, PropertiesV8);
+from_version!(
+    PropertiesV12,
+    PropertiesV11,
+    PropertiesV9,
+    PropertiesV8,
+    PropertiesV7,
+    PropertiesV5
+);

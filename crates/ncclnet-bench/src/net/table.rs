@@ -4,21 +4,24 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use ncclnet_ffi::abi::{
-    AcceptV7, Close, DeregMr, GetProperties, IrecvV5, IrecvV9, IrecvV10, IsendV5, IsendV9,
-    IsendV10, NcclResult, NetV8, NetV9, NetV10, NetV11, NetV12, RegMrV8, Test,
+    AcceptV2, AcceptV7, Close, DeregMr, GetProperties, IrecvV5, IrecvV9, IrecvV10, IsendV5,
+    IsendV9, IsendV10, NcclResult, NetV6, NetV7, NetV8, NetV9, NetV10, NetV11, NetV12, RegMrV2,
+    RegMrV8, Test,
 };
 
 use super::properties::Properties;
 use super::{Error, Result};
 
 /// The oldest version that is known here.
-pub(super) const OLDEST: u32 = 8;
+pub(super) const OLDEST: u32 = 6;
 /// The newest version that is known here.
 pub(super) const NEWEST: u32 = 12;
 
 /// A table. It lives as long as the process.
 #[derive(Clone, Copy)]
 pub(super) enum Table {
+    V6(&'static NetV6),
+    V7(&'static NetV7),
     V8(&'static NetV8),
     V9(&'static NetV9),
     V10(&'static NetV10),
@@ -30,6 +33,8 @@ pub(super) enum Table {
 macro_rules! field {
     ($table:expr, $field:ident) => {
         match $table {
+            Table::V6(table) => table.$field,
+            Table::V7(table) => table.$field,
             Table::V8(table) => table.$field,
             Table::V9(table) => table.$field,
             Table::V10(table) => table.$field,
@@ -45,6 +50,8 @@ impl Table {
     /// The size of a table in bytes, if the version is known.
     pub(super) fn size(version: u32) -> Option<usize> {
         match version {
+            6 => Some(size_of::<NetV6>()),
+            7 => Some(size_of::<NetV7>()),
             8 => Some(size_of::<NetV8>()),
             9 => Some(size_of::<NetV9>()),
             10 => Some(size_of::<NetV10>()),
@@ -63,6 +70,8 @@ impl Table {
         // SAFETY: promised by the caller.
         unsafe {
             Some(match version {
+                6 => Self::V6(&*address.cast()),
+                7 => Self::V7(&*address.cast()),
                 8 => Self::V8(&*address.cast()),
                 9 => Self::V9(&*address.cast()),
                 10 => Self::V10(&*address.cast()),
@@ -76,6 +85,8 @@ impl Table {
     /// The version of the interface.
     pub(super) fn version(self) -> u32 {
         match self {
+            Self::V6(_) => 6,
+            Self::V7(_) => 7,
             Self::V8(_) => 8,
             Self::V9(_) => 9,
             Self::V10(_) => 10,
@@ -87,6 +98,8 @@ impl Table {
     /// The network's name.
     pub(super) fn name(self) -> *const std::ffi::c_char {
         match self {
+            Self::V6(table) => table.name,
+            Self::V7(table) => table.name,
             Self::V8(table) => table.name,
             Self::V9(table) => table.name,
             Self::V10(table) => table.name,
@@ -98,6 +111,8 @@ impl Table {
     /// What a device is.
     pub(super) fn properties(self, device: i32) -> Result<Properties> {
         match self {
+            Self::V6(table) => ask(table.get_properties, device),
+            Self::V7(table) => ask(table.get_properties, device),
             Self::V8(table) => ask(table.get_properties, device),
             Self::V9(table) => ask(table.get_properties, device),
             Self::V10(table) => ask(table.get_properties, device),
@@ -140,7 +155,7 @@ pub(super) struct Hot {
 /// `isend`, by signature.
 #[derive(Clone, Copy)]
 pub(super) enum Isend {
-    V8(IsendV5),
+    V5(IsendV5),
     V9(IsendV9),
     V10(IsendV10),
 }
@@ -148,7 +163,7 @@ pub(super) enum Isend {
 /// `irecv`, by signature.
 #[derive(Clone, Copy)]
 pub(super) enum Irecv {
-    V8(IrecvV5),
+    V5(IrecvV5),
     V9(IrecvV9),
     V10(IrecvV10),
 }
@@ -156,14 +171,18 @@ pub(super) enum Irecv {
 impl Hot {
     pub(super) fn new(table: Table) -> Result<Self> {
         let isend = match table {
-            Table::V8(table) => table.isend.map(Isend::V8),
+            Table::V6(table) => table.isend.map(Isend::V5),
+            Table::V7(table) => table.isend.map(Isend::V5),
+            Table::V8(table) => table.isend.map(Isend::V5),
             Table::V9(table) => table.isend.map(Isend::V9),
             Table::V10(table) => table.isend.map(Isend::V10),
             Table::V11(table) => table.isend.map(Isend::V10),
             Table::V12(table) => table.isend.map(Isend::V10),
         };
         let irecv = match table {
-            Table::V8(table) => table.irecv.map(Irecv::V8),
+            Table::V6(table) => table.irecv.map(Irecv::V5),
+            Table::V7(table) => table.irecv.map(Irecv::V5),
+            Table::V8(table) => table.irecv.map(Irecv::V5),
             Table::V9(table) => table.irecv.map(Irecv::V9),
             Table::V10(table) => table.irecv.map(Irecv::V10),
             Table::V11(table) => table.irecv.map(Irecv::V10),
@@ -177,11 +196,25 @@ impl Hot {
     }
 }
 
-/// The functions that are the same in all versions and that are needed often enough to be kept.
+/// `accept`, by signature.
+#[derive(Clone, Copy)]
+pub(super) enum Accept {
+    V2(AcceptV2),
+    V7(AcceptV7),
+}
+
+/// `regMr`, by signature.
+#[derive(Clone, Copy)]
+pub(super) enum RegMr {
+    V2(RegMrV2),
+    V8(RegMrV8),
+}
+
+/// Functions of connections that are needed often enough to be taken out of the table, too.
 #[derive(Clone, Copy)]
 pub(super) struct Cold {
-    pub(super) accept: AcceptV7,
-    pub(super) reg_mr: RegMrV8,
+    pub(super) accept: Accept,
+    pub(super) reg_mr: RegMr,
     pub(super) dereg_mr: DeregMr,
     pub(super) close_send: Close,
     pub(super) close_recv: Close,
@@ -190,9 +223,27 @@ pub(super) struct Cold {
 
 impl Cold {
     pub(super) fn new(table: Table) -> Result<Self> {
+        let accept = match table {
+            Table::V6(table) => table.accept.map(Accept::V2),
+            Table::V7(table) => table.accept.map(Accept::V7),
+            Table::V8(table) => table.accept.map(Accept::V7),
+            Table::V9(table) => table.accept.map(Accept::V7),
+            Table::V10(table) => table.accept.map(Accept::V7),
+            Table::V11(table) => table.accept.map(Accept::V7),
+            Table::V12(table) => table.accept.map(Accept::V7),
+        };
+        let reg_mr = match table {
+            Table::V6(table) => table.reg_mr.map(RegMr::V2),
+            Table::V7(table) => table.reg_mr.map(RegMr::V2),
+            Table::V8(table) => table.reg_mr.map(RegMr::V8),
+            Table::V9(table) => table.reg_mr.map(RegMr::V8),
+            Table::V10(table) => table.reg_mr.map(RegMr::V8),
+            Table::V11(table) => table.reg_mr.map(RegMr::V8),
+            Table::V12(table) => table.reg_mr.map(RegMr::V8),
+        };
         Ok(Self {
-            accept: field!(table, accept)?,
-            reg_mr: field!(table, reg_mr)?,
+            accept: accept.ok_or(Error::Missing("accept"))?,
+            reg_mr: reg_mr.ok_or(Error::Missing("regMr"))?,
             dereg_mr: field!(table, dereg_mr)?,
             close_send: field!(table, close_send)?,
             close_recv: field!(table, close_recv)?,

@@ -60,16 +60,19 @@ fn rows(run: &Run, figures: &[&Figure]) -> String {
         };
         let mut line = vec![
             conditions(figure),
-            format!("{}, {}{better}", figure.quantity, figure.unit),
+            match figure.unit.as_str() {
+                "" => format!("{}{better}", figure.quantity),
+                unit => format!("{}, {unit}{better}", figure.quantity),
+            },
         ];
         line.extend(
             labels
                 .iter()
-                .map(|label| figure.values.get(*label).map_or("-".to_owned(), value)),
+                .map(|label| figure.values.get(*label).map_or_else(none, value)),
         );
         line.extend(others.clone().map(|label| {
             let ratio = figure.ratios.iter().find(|ratio| ratio.to == **label);
-            ratio.map_or("-".to_owned(), |ratio| {
+            ratio.map_or_else(none, |ratio| {
                 let series = &ratio.series;
                 format!("{:.2} ({:.2}–{:.2})", series.median, series.min, series.max)
             })
@@ -77,6 +80,11 @@ fn rows(run: &Run, figures: &[&Figure]) -> String {
         lines.push(line);
     }
     aligned(&lines)
+}
+
+/// A cell without a value.
+fn none() -> String {
+    "-".to_owned()
 }
 
 /// The median, and how far the values are apart.
@@ -122,11 +130,7 @@ fn conditions(figure: &Figure) -> String {
         })
     });
     let text = known.collect::<Vec<_>>().join(", ");
-    if text.is_empty() {
-        "-".to_owned()
-    } else {
-        text
-    }
+    if text.is_empty() { none() } else { text }
 }
 
 /// A number of bytes as people write it.

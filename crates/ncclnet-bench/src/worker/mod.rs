@@ -42,7 +42,8 @@ pub(crate) fn serve(source: &Source, yields: bool) -> std::io::Result<()> {
     let mut worker = match Worker::new(source, yields) {
         Ok(worker) => worker,
         Err(error) => {
-            // The answer to the first order, whatever it is.
+            // The answer to the first order, whatever it is: who gives it must find somebody.
+            protocol::read::<Order>(&mut input)?;
             return protocol::write(&mut output, &Answer::Failed(error.to_string()));
         }
     };
@@ -151,7 +152,7 @@ impl Worker {
                 if !(1..=MOST_REGISTRATIONS).contains(&live) {
                     return Err(refused(format!("{live} registrations")));
                 }
-                let comm = self.sends.first().or(self.receives.first());
+                let comm = self.sends.first().or_else(|| self.receives.first());
                 let comm = comm.ok_or_else(|| refused("no connection".to_owned()))?;
                 registering::measure(comm, live, samples)
             }

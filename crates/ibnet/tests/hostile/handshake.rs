@@ -8,7 +8,7 @@ use crate::rogue::{Device, End, Line, Sender, Trap};
 use crate::stage::{Besieged, Stage, connect_failure, recv_failure, says, send_failure, until};
 use crate::wire::{
     CLOSING, Closing, ENDPOINT, Endpoint, HELLO, Hello, INFINIBAND, Offer, PLAN, Plan, READY,
-    REFUSAL, Ready, Refusal, body, frame, frame_of,
+    REFUSAL, Ready, Refusal, VERSION, body, frame, frame_of,
 };
 
 const UNPARSED: &str = "a message that does not parse";
@@ -128,7 +128,7 @@ fn every_field_of_a_hello() {
     last.push(2);
     is_dropped(
         &mut besieged,
-        &frame_of(last.len() as u32, 2, &last),
+        &frame_of(last.len() as u32, VERSION, &last),
         UNPARSED,
     );
     assert_eq!(stage.fabric.live_objects(), before);

@@ -136,6 +136,7 @@ impl Device {
             party: self.party(),
             queue_pairs: 1,
             traffic_class: None,
+            notify: 0,
         }
     }
 }

@@ -6,7 +6,7 @@
 //! and the thing, or a 0.
 
 /// The protocol's version.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// Kinds of messages.
 pub(crate) const HELLO: u64 = 0;
@@ -116,6 +116,7 @@ messages! {
         party: Party,
         queue_pairs: u8,
         traffic_class: Option<u8>,
+        notify: u8,
     }
 
     Party {

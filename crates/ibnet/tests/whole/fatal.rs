@@ -64,9 +64,12 @@ fn break_device(fabric: &Fabric, name: &str, is_removed: bool) {
     }
 }
 
-/// A device that is gone refuses what is posted, perhaps before its last event was read.
+/// A device that is gone refuses what is posted or polled, perhaps before its last event was read.
 fn expect_fatal(error: &Error, device: &str) {
-    let is_fatal = matches!(error, Error::DeviceFatal { .. } | Error::Post { .. });
+    let is_fatal = matches!(
+        error,
+        Error::DeviceFatal { .. } | Error::Post { .. } | Error::Verbs(_)
+    );
     assert!(is_fatal, "{error}");
     assert!(error.to_string().contains(device), "{error}");
 }

@@ -220,6 +220,7 @@ impl Core {
     }
 
     /// Whether something happened off the hot path. One relaxed load.
+    #[inline]
     pub(crate) fn needs_attention(&self) -> bool {
         self.attention.bits() != 0
     }
@@ -258,6 +259,8 @@ impl Core {
         if let Some(first) = &self.failure {
             return first.clone();
         }
+        // Every later call looks, and finds it.
+        self.attention.raise(ENDING);
         // Whoever called gets the error and decides whether it deserves a warning.
         tracing::debug!("the connection ends: {error}");
         self.failure = Some(error.clone());
@@ -277,6 +280,7 @@ impl Core {
 
     /// Takes up to [`POLL_BATCH`] completions of device `device`. They stay in the batch until the
     /// next poll.
+    #[inline]
     pub(crate) fn poll(&mut self, device: usize) -> Result<usize, Error> {
         match self.cqs[device].poll(&mut self.batch[..]) {
             Ok(completions) => Ok(completions.len()),
@@ -284,6 +288,7 @@ impl Core {
         }
     }
 
+    #[inline]
     pub(crate) fn completion(&self, index: usize) -> WorkCompletion {
         self.batch[index]
     }
@@ -466,19 +471,17 @@ pub(crate) trait End {
         if let Some(done) = self.finished(request)? {
             return Ok(Some(done));
         }
-        self.core().check()?;
-        self.progress()?;
-        if let Some(done) = self.finished(request)? {
-            return Ok(Some(done));
-        }
+        // A failure raises attention, too.
         if self.core().needs_attention() {
             return self.test_in_trouble(request);
         }
-        Ok(None)
+        self.progress()?;
+        self.finished(request)
     }
 
     #[cold]
     fn test_in_trouble(&mut self, request: RequestId) -> Result<Option<Self::Done>, Error> {
+        self.core().check()?;
         self.attend()?;
         // What the peer completed before it left is in the queue, or about to be: the end may not
         // be declared while there is still news to be had.
@@ -493,10 +496,16 @@ pub(crate) trait End {
     /// Whether a new request can be made. It cannot after a failure, nor once the peer has left.
     #[inline]
     fn takes_requests(&mut self) -> Result<bool, Error> {
-        self.core().check()?;
+        // A failure raises attention, too.
         if !self.core().needs_attention() {
             return Ok(true);
         }
+        self.takes_requests_in_trouble()
+    }
+
+    #[cold]
+    fn takes_requests_in_trouble(&mut self) -> Result<bool, Error> {
+        self.core().check()?;
         self.attend()?;
         self.core().accepts_requests()
     }

@@ -56,9 +56,14 @@ impl Matching {
     }
 
     /// The free buffer for `tag` in the oldest group, if it is announced.
+    #[inline]
     pub(crate) fn find(&mut self, tag: u32) -> Result<Option<Match>, ImpossibleAnnouncement> {
-        if self.group.length == 0 && !self.see_group()? {
-            return Ok(None);
+        let mut first = None;
+        if self.group.length == 0 {
+            first = self.see_group()?;
+            if first.is_none() {
+                return Ok(None);
+            }
         }
         for position in 0..self.group.length {
             if self.group.taken & (1 << position) != 0 {
@@ -66,7 +71,7 @@ impl Matching {
             }
             let id = self.group.first.wrapping_add(u64::from(position));
             // Lines of one write may become visible in any order: this one may not be there yet.
-            let Some(entry) = self.ring.read(id) else {
+            let Some(entry) = first.take().or_else(|| self.ring.read(id)) else {
                 continue;
             };
             // Each entry is judged, not only the first (pitfalls 70 and 71).
@@ -110,28 +115,30 @@ impl Matching {
 
     /// The key of entry `id`, which [`find`](Self::find) has found, for the receiver's device
     /// `device`.
+    #[inline]
     pub(crate) fn rkey(&self, id: u64, device: usize) -> u32 {
         self.ring.rkey(id, device)
     }
 
     /// The buffer that [`find`](Self::find) found last is taken.
+    #[inline]
     pub(crate) fn take(&mut self, found: &Match) {
         self.misses = 0;
         self.group.take(found.position);
     }
 
-    /// Whether the next group is there, that is, its first entry, which tells how many there are.
-    fn see_group(&mut self) -> Result<bool, ImpossibleAnnouncement> {
-        let first = self.group.first;
-        let Some(entry) = self.ring.read(first) else {
-            return Ok(false);
+    /// The first entry of the next group, if it is there: it tells how many there are.
+    #[inline]
+    fn see_group(&mut self) -> Result<Option<Announcement>, ImpossibleAnnouncement> {
+        let Some(entry) = self.ring.read(self.group.first) else {
+            return Ok(None);
         };
         if !(1..=MAX_GROUP).contains(&usize::from(entry.group)) {
             return Err(ImpossibleAnnouncement);
         }
         self.group.length = entry.group;
         self.group.taken = 0;
-        Ok(true)
+        Ok(Some(entry))
     }
 }
 

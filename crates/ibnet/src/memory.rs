@@ -6,7 +6,6 @@
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use verbs::{Access, MemoryRegion, ProtectionDomain};
@@ -108,31 +107,26 @@ impl Area {
         self.regions.iter().map(MemoryRegion::rkey).collect()
     }
 
-    /// Reads the word at `offset`, and orders everything read later after it.
-    pub(crate) fn load_acquire(&self, offset: usize) -> u64 {
-        // SAFETY: `word` checks that the word lies aligned in the mapping, which is live. An atomic
-        // may be read while the NIC writes.
-        unsafe { AtomicU64::from_ptr(self.word(offset)) }.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn read_u64(&self, offset: usize) -> u64 {
-        // SAFETY: as in `load_acquire`; volatile, because the NIC may have written since.
-        unsafe { self.word::<u64>(offset).read_volatile() }
-    }
-
     pub(crate) fn read_u32(&self, offset: usize) -> u32 {
-        // SAFETY: as in `read_u64`.
+        // SAFETY: `word` checks that the word lies aligned in the mapping, which is live; volatile,
+        // because the NIC may have written since.
         unsafe { self.word::<u32>(offset).read_volatile() }
     }
 
     pub(crate) fn write_u64(&self, offset: usize, value: u64) {
-        // SAFETY: as in `read_u64`; only the owner of a locally written area writes.
+        // SAFETY: as in `read_u32`; only the owner of a locally written area writes.
         unsafe { self.word::<u64>(offset).write_volatile(value) }
     }
 
     pub(crate) fn write_u32(&self, offset: usize, value: u32) {
         // SAFETY: as in `write_u64`.
         unsafe { self.word::<u32>(offset).write_volatile(value) }
+    }
+
+    /// The start of the bytes, for owners that have checked their offsets once and for all. What is
+    /// behind it is read and written as here: through atomics and volatile accesses only.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.mapping.as_ptr()
     }
 
     fn word<T>(&self, offset: usize) -> *mut T {

@@ -5,6 +5,7 @@
 //! advance on every path, one for each part that can be outstanding, and replaced in batches.
 
 use std::num::NonZeroUsize;
+use std::slice;
 use std::sync::Arc;
 
 use verbs::{Access, RecvRequest, RemoteAddress, SendRequest, Sge, WcOpcode, WorkCompletion};
@@ -57,8 +58,11 @@ pub struct RecvConnection {
     batch: usize,
     replacements: Box<[RecvRequest; RECEIVE_CHAIN]>,
     announced_since_signal: u32,
-    /// The sender waits rather than polls: announcements come with an immediate.
-    announce_loudly: bool,
+    /// The write that announces: only what differs is set each time. For a sender that waits rather
+    /// than polls it carries an immediate: what it says is in the ring; that it comes is the news.
+    announcement: Box<SendRequest>,
+    /// Local key of the staging area and remote key of the ring, for the path that announces.
+    announce_keys: (u32, u32),
     is_closed: bool,
     watched: Option<Watched>,
     pub(crate) owned: Owned<Vec<crate::owned::Buffer>>,
@@ -152,6 +156,17 @@ impl RecvConnection {
             })
             .collect();
         let core = Core::new(common)?;
+        let nowhere = RemoteAddress::default();
+        let announcement = if announce_loudly {
+            SendRequest::write_with_immediate(0, None, nowhere, 0)
+        } else {
+            SendRequest::write(0, None, nowhere)
+        };
+        let announcing = &core.paths[ANNOUNCE_PATH];
+        let announce_keys = (
+            staging.lkey(announcing.device),
+            ring.rkeys[announcing.peer_device],
+        );
         Ok(Self {
             flusher: Flusher::new(core.config(), locals),
             core,
@@ -166,7 +181,8 @@ impl RecvConnection {
             batch,
             replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),
             announced_since_signal: 0,
-            announce_loudly,
+            announcement: Box::new(announcement),
+            announce_keys,
             is_closed: false,
             watched: None,
             owned: Owned::new(),
@@ -415,6 +431,7 @@ impl RecvConnection {
     }
 
     /// Whether `buffers` more can be announced now.
+    #[inline]
     fn has_room(&self, buffers: u64) -> bool {
         // A group is at most two writes: one more at the end of the ring.
         !self.requests.is_full()
@@ -422,6 +439,7 @@ impl RecvConnection {
             && self.core.paths[ANNOUNCE_PATH].room() >= 2
     }
 
+    #[inline]
     fn check_buffer(&self, buffer: &RecvBuffer<'_>) -> Result<(), Error> {
         match buffer.region {
             Some(region) => region.check(&self.core.nic, RECEIVING, buffer.data, buffer.capacity),
@@ -434,31 +452,51 @@ impl RecvConnection {
     }
 
     /// Writes the prepared entries into the sender's ring.
+    #[inline]
     fn announce(&mut self, first: u64, count: usize) -> Result<(), Error> {
         let start = ring::slot(first);
         let before_end = count.min(ENTRIES as usize - start);
-        let mut chain = [
-            self.announce_write(start, before_end),
-            self.announce_write(0, count - before_end),
-        ];
-        let writes = if before_end < count { 2 } else { 1 };
+        self.announce_slots(start, before_end)?;
+        if before_end < count {
+            self.announce_slots(0, count - before_end)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
+    #[inline]
+    fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Error> {
         let path = &mut self.core.paths[ANNOUNCE_PATH];
-        path.posted(writes);
-        self.announced_since_signal += writes;
+        let entry_bytes = self.staging.entry_bytes();
+        let length = (count * entry_bytes) as u32;
+        let write = &mut self.announcement;
+        write.set_local(Some(Sge {
+            address: self.staging.address_of(slot),
+            length,
+            lkey: self.announce_keys.0,
+        }));
+        write.set_remote(RemoteAddress {
+            address: self.ring.address + (slot * entry_bytes) as u64,
+            rkey: self.announce_keys.1,
+        });
+        write.set_inline(length <= path.max_inline);
+        path.posted(1);
+        self.announced_since_signal += 1;
         // Unsignalled requests hold their place in the queue until a later signalled one is done.
-        if self.announced_since_signal >= path.depth() / 4 {
+        let is_signaled = self.announced_since_signal >= path.depth() / 4;
+        write.set_signaled(is_signaled);
+        if is_signaled {
             let work = WorkId {
                 path: ANNOUNCE_PATH,
                 requests: self.announced_since_signal,
             };
-            let last = &mut chain[writes as usize - 1];
-            *last = last.with_wr_id(work.encode()).signaled();
+            write.set_wr_id(work.encode());
             self.announced_since_signal = 0;
         }
         // SAFETY: the entries lie in this connection's staging area, which is freed after the
         // queue pairs; a slot is written again only after its message has arrived, which the
         // sender could only send after it had the entry.
-        let posted = unsafe { path.queue_pair.post_send(&mut chain[..writes as usize]) };
+        let posted = unsafe { path.queue_pair.post_send(slice::from_mut(write)) };
         posted.map_err(|error| self.post_failed(error))
     }
 
@@ -469,32 +507,6 @@ impl RecvConnection {
             connection,
             source: Arc::new(source),
         })
-    }
-
-    fn announce_write(&self, slot: usize, count: usize) -> SendRequest {
-        let path = &self.core.paths[ANNOUNCE_PATH];
-        let entry_bytes = self.staging.entry_bytes();
-        let length = (count * entry_bytes) as u32;
-        let local = Sge {
-            address: self.staging.address_of(slot),
-            length,
-            lkey: self.staging.lkey(path.device),
-        };
-        let remote = RemoteAddress {
-            address: self.ring.address + (slot * entry_bytes) as u64,
-            rkey: self.ring.rkeys[path.peer_device],
-        };
-        let request = if self.announce_loudly {
-            // What it says is in the ring; that it comes is the news.
-            SendRequest::write_with_immediate(0, Some(local), remote, 0)
-        } else {
-            SendRequest::write(0, Some(local), remote)
-        };
-        if length <= path.max_inline {
-            request.inline()
-        } else {
-            request
-        }
     }
 
     fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
@@ -582,15 +594,16 @@ impl End for RecvConnection {
     }
 
     fn finished(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
-        let receive = *self.requests.find(request)?;
+        let receive = self.requests.find(request)?;
         if receive.outstanding > 0 {
             return Ok(None);
         }
-        self.requests.remove(request);
-        Ok(Some(Received {
+        let received = Received {
             sizes: receive.sizes,
             buffers: receive.buffers,
-        }))
+        };
+        self.requests.remove(request);
+        Ok(Some(received))
     }
 
     fn progress(&mut self) -> Result<usize, Error> {

@@ -78,11 +78,13 @@ impl<T: Default> Table<T> {
 }
 
 impl<T> Table<T> {
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.first_free == NONE
     }
 
     /// Takes a free slot for `request`, or gives `None` if the table is full.
+    #[inline]
     pub(crate) fn insert(&mut self, request: T) -> Option<RequestId> {
         let index = self.first_free;
         let slot = self.slots.get_mut(usize::from(index))?;
@@ -93,16 +95,18 @@ impl<T> Table<T> {
     }
 
     /// The outstanding request `id`.
+    #[inline]
     pub(crate) fn find(&mut self, id: RequestId) -> Result<&mut T, Error> {
         match self.slots.get_mut(usize::from(id.index())) {
             Some(slot) if slot.in_use && slot.generation == id.generation() => {
                 Ok(&mut slot.request)
             }
-            _ => Err(Error::StaleRequest { raw: id.into_raw() }),
+            _ => Err(stale(id)),
         }
     }
 
     /// The outstanding request in slot `index`, if there is one.
+    #[inline]
     pub(crate) fn at(&mut self, index: u16) -> Option<&mut T> {
         self.slots
             .get_mut(usize::from(index))
@@ -111,6 +115,7 @@ impl<T> Table<T> {
     }
 
     /// Frees the slot of `id`, which [`find`](Self::find) has found.
+    #[inline]
     pub(crate) fn remove(&mut self, id: RequestId) {
         let Some(slot) = self.slots.get_mut(usize::from(id.index())) else {
             return;
@@ -135,6 +140,11 @@ impl<T> Table<T> {
     pub(crate) fn outstanding(&self) -> usize {
         self.slots.iter().filter(|slot| slot.in_use).count()
     }
+}
+
+#[cold]
+fn stale(id: RequestId) -> Error {
+    Error::StaleRequest { raw: id.into_raw() }
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@
 //! Both ends are on machines of one byte order in practice (every RDMA host that NCCL runs on is
 //! little-endian), and the layout says so: all numbers are little-endian.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use verbs::{Access, ProtectionDomain};
 
 use crate::error::Error;
@@ -111,19 +113,40 @@ impl Announced {
     }
 
     /// Entry `id`, if it has been announced.
+    #[inline]
     pub(crate) fn read(&self, id: u64) -> Option<Announcement> {
-        let ready = ready_offset(slot(id), self.entry_bytes);
-        if self.area.load_acquire(ready) != id {
+        let entry = entry_at(&self.area, id, self.entry_bytes);
+        // SAFETY: an entry is as long as this says and aligned to its length, so the ready word is
+        // an aligned word of it. An atomic may be read while the NIC writes.
+        let ready = unsafe { AtomicU64::from_ptr(entry.add(self.entry_bytes - 8).cast()) };
+        if ready.load(Ordering::Acquire) != id {
             return None;
         }
-        Some(read_entry(&self.area, slot(id) * self.entry_bytes))
+        // SAFETY: aligned words of the entry; volatile, because the NIC wrote them.
+        unsafe {
+            let group = entry.add(GROUP).cast::<u32>().read_volatile();
+            Some(Announcement {
+                address: entry.add(ADDRESS).cast::<u64>().read_volatile(),
+                capacity: entry.add(CAPACITY).cast::<u32>().read_volatile(),
+                tag: entry.add(TAG).cast::<u32>().read_volatile(),
+                group: group as u8,
+                position: (group >> 8) as u8,
+            })
+        }
     }
 
     /// The key for the receiver's device `device` in entry `id`, which has been read. An entry is
     /// written anew only after its message has arrived.
+    #[inline]
     pub(crate) fn rkey(&self, id: u64, device: usize) -> u32 {
-        let start = slot(id) * self.entry_bytes + RKEYS;
-        self.area.read_u32(start + device * 4)
+        let offset = rkey_offset(device, self.entry_bytes);
+        // SAFETY: an aligned word of the entry, as `rkey_offset` says; volatile as above.
+        unsafe {
+            entry_at(&self.area, id, self.entry_bytes)
+                .add(offset)
+                .cast::<u32>()
+                .read_volatile()
+        }
     }
 }
 
@@ -143,25 +166,37 @@ impl Staging {
     }
 
     /// Prepares entry `id`, with one of `rkeys` for each device.
+    #[inline]
     pub(crate) fn write(
         &self,
         id: u64,
         entry: &Announcement,
         rkeys: impl IntoIterator<Item = u32>,
     ) {
-        let start = slot(id) * self.entry_bytes;
-        let area = &self.area;
-        area.write_u64(start + ADDRESS, entry.address);
-        area.write_u32(start + CAPACITY, entry.capacity);
-        area.write_u32(start + TAG, entry.tag);
-        area.write_u32(
-            start + GROUP,
-            u32::from(entry.group) | u32::from(entry.position) << 8,
-        );
-        for (device, rkey) in rkeys.into_iter().enumerate() {
-            area.write_u32(start + RKEYS + device * 4, rkey);
+        let start = entry_at(&self.area, id, self.entry_bytes);
+        // SAFETY: aligned words of the entry, which is as long as this says and aligned to its
+        // length. This end alone writes them; volatile, because the NIC reads them.
+        unsafe {
+            start
+                .add(ADDRESS)
+                .cast::<u64>()
+                .write_volatile(entry.address);
+            start
+                .add(CAPACITY)
+                .cast::<u32>()
+                .write_volatile(entry.capacity);
+            start.add(TAG).cast::<u32>().write_volatile(entry.tag);
+            let group = u32::from(entry.group) | u32::from(entry.position) << 8;
+            start.add(GROUP).cast::<u32>().write_volatile(group);
+            for (device, rkey) in rkeys.into_iter().enumerate() {
+                let offset = rkey_offset(device, self.entry_bytes);
+                start.add(offset).cast::<u32>().write_volatile(rkey);
+            }
+            start
+                .add(self.entry_bytes - 8)
+                .cast::<u64>()
+                .write_volatile(id);
         }
-        area.write_u64(ready_offset(slot(id), self.entry_bytes), id);
     }
 
     pub(crate) fn lkey(&self, device: usize) -> u32 {
@@ -182,15 +217,20 @@ fn ready_offset(slot: usize, entry_bytes: usize) -> usize {
     slot * entry_bytes + entry_bytes - 8
 }
 
-fn read_entry(area: &Area, start: usize) -> Announcement {
-    let group = area.read_u32(start + GROUP);
-    Announcement {
-        address: area.read_u64(start + ADDRESS),
-        capacity: area.read_u32(start + CAPACITY),
-        tag: area.read_u32(start + TAG),
-        group: group as u8,
-        position: (group >> 8) as u8,
-    }
+/// Where entry `id` lies in an area of a whole ring.
+#[inline]
+fn entry_at(area: &Area, id: u64, entry_bytes: usize) -> *mut u8 {
+    // SAFETY: a slot is less than `ENTRIES`, and both kinds of rings are made with an area of
+    // `ENTRIES` entries of this length.
+    unsafe { area.as_ptr().add(slot(id) * entry_bytes) }
+}
+
+/// Where in an entry the key for device `device` is. A ring for fewer devices than that has none,
+/// and gets the place of the last that fits.
+#[inline]
+fn rkey_offset(device: usize, entry_bytes: usize) -> usize {
+    let last = (entry_bytes - 8 - RKEYS) / 4 - 1;
+    RKEYS + 4 * device.min(last)
 }
 
 #[cfg(target_endian = "big")]

@@ -6,6 +6,7 @@
 //! that tells the receiver.
 
 use std::num::NonZeroUsize;
+use std::slice;
 use std::sync::Arc;
 
 use verbs::{Access, RemoteAddress, SendRequest, Sge, WorkCompletion};
@@ -14,8 +15,8 @@ use crate::assembly::{ANNOUNCE_PATH, ANNOUNCED, RECEIVE_CHAIN, post_receives};
 use crate::connection::{Core, End, Parts};
 use crate::error::Error;
 use crate::handshake::message::{Closing, RemoteArea};
-use crate::immediate::SizeTold;
-use crate::matching::{ImpossibleAnnouncement, Matching};
+use crate::immediate::{Immediate, SizeTold, lap};
+use crate::matching::{ImpossibleAnnouncement, Match, Matching};
 use crate::memory::Area;
 use crate::observer::{self, Observer, Piece, Watched};
 use crate::outgoing::{Outgoing, Part, Shape};
@@ -58,7 +59,13 @@ pub struct SendConnection {
     announcements: Announcements,
     spread: Spread,
     chain: Box<[SendRequest; CHAIN]>,
+    /// The request of a message that is one write.
+    single: Box<SendRequest>,
     largest_write: u32,
+    /// Bytes of the largest message that can be one write with its immediate.
+    most_at_once: u32,
+    /// Bytes of the largest message.
+    max_message: usize,
     /// Beyond this, data that may be reordered goes as plain writes, followed by an empty one with
     /// the immediate. `None`: nothing is reordered.
     bulk_threshold: Option<u32>,
@@ -116,6 +123,8 @@ impl SendConnection {
             config.min_part,
         );
         let reorders = core.paths.iter().any(|path| path.reorders);
+        let bulk_threshold = reorders.then_some(config.adaptive_routing_threshold);
+        let nowhere = RemoteAddress::default();
         let mut under_way = vec![0; core.cqs.len()];
         if posted > 0 {
             under_way[core.paths[ANNOUNCE_PATH].device] = 1;
@@ -132,9 +141,12 @@ impl SendConnection {
                 to_replace: 0,
             },
             spread,
-            chain: Box::new([SendRequest::write(0, None, RemoteAddress::default()); CHAIN]),
+            chain: Box::new([SendRequest::write(0, None, nowhere); CHAIN]),
+            single: Box::new(SendRequest::write_with_immediate(0, None, nowhere, 0).signaled()),
             largest_write,
-            bulk_threshold: reorders.then_some(config.adaptive_routing_threshold),
+            most_at_once: largest_write.min(bulk_threshold.unwrap_or(u32::MAX)),
+            max_message: core.nic.info().max_message,
+            bulk_threshold,
             has_warned_of_cut: false,
             is_closed: false,
             watched: None,
@@ -216,6 +228,9 @@ impl SendConnection {
             Err(ImpossibleAnnouncement) => return Err(self.impossible_announcement()),
         };
         let size = self.cut(length, found.entry.capacity)?;
+        if size <= self.most_at_once && self.spread.is_one_part(size) {
+            return self.send_at_once(data as u64, size, region, &found, parent);
+        }
         let split = self.spread.choose(size, &self.core.paths);
         let shape = Shape::of(
             size,
@@ -252,6 +267,78 @@ impl SendConnection {
         }
         self.spread.sent(split.parts);
         self.matching.take(&found);
+        Ok(Some(request))
+    }
+
+    /// Sends a message that is one write, as nearly all are: nothing is decided and the work
+    /// request is at hand but for what differs.
+    #[inline]
+    fn send_at_once(
+        &mut self,
+        data: u64,
+        size: u32,
+        region: Option<&Region>,
+        found: &Match,
+        parent: Option<NonZeroUsize>,
+    ) -> Result<Option<RequestId>, Error> {
+        let mut number = self.spread.choose_one(&self.core.paths);
+        if self.requests.is_full() || self.core.paths[number].room() == 0 {
+            self.progress()?;
+            number = self.spread.choose_one(&self.core.paths);
+            if self.requests.is_full() || self.core.paths[number].room() == 0 {
+                return Ok(None);
+            }
+        }
+        let Some(request) = self.requests.insert(Send {
+            outstanding: 1,
+            size,
+        }) else {
+            return Ok(None);
+        };
+        let path = &mut self.core.paths[number];
+        let work = WorkId {
+            path: number,
+            requests: 1,
+        };
+        if let Some(watched) = &mut self.watched {
+            let piece = Piece {
+                device: path.device,
+                queue_pair: path.queue_pair.number(),
+                wr_id: work.encode(),
+                opcode: observer::WRITE_WITH_IMMEDIATE,
+                length: size as usize,
+            };
+            watched.part_started(number, parent, &piece);
+        }
+        let immediate = Immediate {
+            slot: ring::slot(found.id) as u8,
+            size_told: SizeTold::BySum,
+            parts: 1,
+            lap: lap(found.id),
+        };
+        let single = &mut self.single;
+        single.set_wr_id(work.encode());
+        single.set_local((size > 0).then(|| Sge {
+            address: data,
+            length: size,
+            lkey: region.map_or(0, |region| region.lkey(path.device)),
+        }));
+        single.set_remote(RemoteAddress {
+            address: found.entry.address,
+            rkey: self.matching.rkey(found.id, path.peer_device),
+        });
+        single.set_immediate(immediate.encode());
+        single.set_inline(size <= path.max_inline);
+        path.posted(1);
+        // SAFETY: as in `post_chain`.
+        let posted = unsafe { path.queue_pair.post_send(slice::from_mut(single)) };
+        self.under_way[path.device] += 1;
+        if let Err(error) = posted {
+            return Err(self.post_failed(error));
+        }
+        self.parts[number].push(request.index());
+        self.spread.sent(1);
+        self.matching.take(found);
         Ok(Some(request))
     }
 
@@ -328,29 +415,38 @@ impl SendConnection {
     }
 
     /// The bytes to send of `length` into a buffer of `capacity`.
+    #[inline]
     fn cut(&mut self, length: usize, capacity: u32) -> Result<u32, Error> {
-        let size = match u32::try_from(length) {
-            Ok(length) if length <= capacity => length,
-            _ => {
-                if !self.has_warned_of_cut {
-                    self.has_warned_of_cut = true;
-                    tracing::warn!(
-                        "{}: a message of {length} bytes is cut to the {capacity} that the \
-                         receiver has room for; further cuts are not reported",
-                        self.core.names()
-                    );
-                }
-                capacity
-            }
+        let size = if length <= capacity as usize {
+            length as u32
+        } else {
+            self.warn_of_cut(length, capacity);
+            capacity
         };
-        let most = self.core.nic.info().max_message;
-        if size as usize > most {
-            return Err(Error::InvalidArgument(format!(
-                "a message of {size} bytes; {} can send {most} at once",
-                self.core.nic.info().name
-            )));
+        if size as usize > self.max_message {
+            return Err(self.too_large(size));
         }
         Ok(size)
+    }
+
+    #[cold]
+    fn warn_of_cut(&mut self, length: usize, capacity: u32) {
+        if !std::mem::replace(&mut self.has_warned_of_cut, true) {
+            tracing::warn!(
+                "{}: a message of {length} bytes is cut to the {capacity} that the receiver has \
+                 room for; further cuts are not reported",
+                self.core.names()
+            );
+        }
+    }
+
+    #[cold]
+    fn too_large(&self, size: u32) -> Error {
+        Error::InvalidArgument(format!(
+            "a message of {size} bytes; {} can send {} at once",
+            self.core.nic.info().name,
+            self.max_message
+        ))
     }
 
     /// Whether each of the chosen paths has room for its part.
@@ -473,13 +569,16 @@ impl SendConnection {
         // and the size records lie in an area of this connection, whose memory is freed after the
         // queue pairs; a record is not written again before its slot's message has completed.
         let posted = unsafe { queue_pair.post_send(&mut self.chain[..filled]) };
-        posted.map_err(|error| {
-            // Some of the chain may be under way: the connection cannot go on (pitfall 78).
-            let connection = self.core.names().to_string();
-            self.core.fail(Error::Post {
-                connection,
-                source: Arc::new(error),
-            })
+        posted.map_err(|error| self.post_failed(error))
+    }
+
+    /// Some of what was posted may be under way: the connection cannot go on (pitfall 78).
+    #[cold]
+    fn post_failed(&mut self, source: verbs::PostError) -> Error {
+        let connection = self.core.names().to_string();
+        self.core.fail(Error::Post {
+            connection,
+            source: Arc::new(source),
         })
     }
 
@@ -497,13 +596,7 @@ impl SendConnection {
         announcements.to_replace = 0;
         let queue_pair = &self.core.paths[ANNOUNCE_PATH].queue_pair;
         let posted = post_receives(queue_pair, ANNOUNCED, announcements.batch);
-        posted.map_err(|source| {
-            let connection = self.core.names().to_string();
-            self.core.fail(Error::Post {
-                connection,
-                source: Arc::new(source),
-            })
-        })
+        posted.map_err(|error| self.post_failed(error))
     }
 
     fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
@@ -559,12 +652,13 @@ impl End for SendConnection {
     }
 
     fn finished(&mut self, request: RequestId) -> Result<Option<usize>, Error> {
-        let send = *self.requests.find(request)?;
+        let send = self.requests.find(request)?;
         if send.outstanding > 0 {
             return Ok(None);
         }
+        let size = send.size as usize;
         self.requests.remove(request);
-        Ok(Some(send.size as usize))
+        Ok(Some(size))
     }
 
     fn progress(&mut self) -> Result<usize, Error> {

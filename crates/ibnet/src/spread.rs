@@ -55,16 +55,37 @@ impl Spread {
         split
     }
 
+    /// Whether a message of `length` bytes goes as one part.
+    #[inline]
+    pub(crate) fn is_one_part(&self, length: u32) -> bool {
+        split(length, self.most, self.least).parts == 1
+    }
+
+    /// The path for a message of one part.
+    #[inline]
+    pub(crate) fn choose_one(&mut self, paths: &[Path]) -> usize {
+        if self.paths == 1 {
+            return 0;
+        }
+        if self.policy == PathPolicy::RoundRobin {
+            return self.next;
+        }
+        self.least_busy(1, |path| paths[path].in_flight());
+        self.path(0)
+    }
+
     /// The path of part `part` of the message in hand.
     pub(crate) fn path(&self, part: u32) -> usize {
         usize::from(self.chosen[part as usize])
     }
 
     /// The message in hand was sent in `parts` parts: the next one takes the paths after these.
+    #[inline]
     pub(crate) fn sent(&mut self, parts: u32) {
         self.next += parts as usize;
+        // No message has more parts than there are paths.
         if self.next >= self.paths {
-            self.next %= self.paths;
+            self.next -= self.paths;
         }
     }
 

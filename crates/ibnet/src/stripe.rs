@@ -19,6 +19,7 @@ pub(crate) struct Split {
 
 /// Cuts `length` bytes into at most `most` parts of at least `least` bytes, as equal as cuts at
 /// [`GRANULE`] allow. No part is empty, but for the one part of an empty message.
+#[inline]
 pub(crate) fn split(length: u32, most: u32, least: u32) -> Split {
     // Cuts are no finer than this, whatever is asked for.
     let least = least.max(GRANULE);

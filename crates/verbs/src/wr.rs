@@ -3,8 +3,8 @@
 use std::fmt;
 
 use ibverbs_sys::{
-    ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_send_wr__bindgen_ty_1, ibv_send_wr__bindgen_ty_2,
-    ibv_send_wr__bindgen_ty_2__bindgen_ty_1, ibv_sge, ibv_wr_opcode,
+    ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_send_wr__bindgen_ty_2__bindgen_ty_1, ibv_sge,
+    ibv_wr_opcode,
 };
 
 use crate::post::Request;
@@ -163,6 +163,61 @@ impl SendRequest {
         self.raw.wr_id
     }
 
+    /// Changes the local memory, in a request that is kept and posted again. None: no data.
+    #[inline]
+    pub fn set_local(&mut self, sge: Option<Sge>) {
+        self.raw.num_sge = sge.is_some().into();
+        if let Some(sge) = sge {
+            self.sge = sge.into();
+        }
+    }
+
+    /// Changes the place in the peer's memory, in a request that is kept and posted again.
+    #[inline]
+    pub fn set_remote(&mut self, remote: RemoteAddress) {
+        let RemoteAddress {
+            address: remote_addr,
+            rkey,
+        } = remote;
+        let rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+        self.raw.wr.rdma = rdma;
+    }
+
+    /// Changes the immediate value, given in host byte order, in a request that is kept and posted
+    /// again.
+    #[inline]
+    pub fn set_immediate(&mut self, immediate: u32) {
+        self.raw.__bindgen_anon_1.imm_data = immediate.to_be();
+    }
+
+    /// Changes whether the data is copied when the request is posted; see [`inline`](Self::inline).
+    #[inline]
+    pub fn set_inline(&mut self, is_inline: bool) {
+        let flag = ibv_send_flags::IBV_SEND_INLINE.0;
+        if is_inline {
+            self.raw.send_flags |= flag;
+        } else {
+            self.raw.send_flags &= !flag;
+        }
+    }
+
+    /// Changes whether there is a completion if it succeeds; see [`signaled`](Self::signaled).
+    #[inline]
+    pub fn set_signaled(&mut self, is_signaled: bool) {
+        let flag = ibv_send_flags::IBV_SEND_SIGNALED.0;
+        if is_signaled {
+            self.raw.send_flags |= flag;
+        } else {
+            self.raw.send_flags &= !flag;
+        }
+    }
+
+    /// Changes the identifier, in a request that is kept and posted again.
+    #[inline]
+    pub fn set_wr_id(&mut self, wr_id: u64) {
+        self.raw.wr_id = wr_id;
+    }
+
     #[inline]
     fn new(wr_id: u64, opcode: ibv_wr_opcode::Type, sge: Option<Sge>) -> Self {
         let raw = ibv_send_wr {
@@ -179,20 +234,13 @@ impl SendRequest {
 
     #[inline]
     fn with_remote(mut self, remote: RemoteAddress) -> Self {
-        let RemoteAddress {
-            address: remote_addr,
-            rkey,
-        } = remote;
-        let rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
-        self.raw.wr = ibv_send_wr__bindgen_ty_2 { rdma };
+        self.set_remote(remote);
         self
     }
 
     #[inline]
     fn with_immediate(mut self, immediate: u32) -> Self {
-        self.raw.__bindgen_anon_1 = ibv_send_wr__bindgen_ty_1 {
-            imm_data: immediate.to_be(),
-        };
+        self.set_immediate(immediate);
         self
     }
 

@@ -422,6 +422,19 @@ impl Core {
         Ok(self.suspicion.is_none())
     }
 
+    /// As [`accepts_requests`](Self::accepts_requests), for what the peer has no part in: what has
+    /// arrived can be flushed after it has left. Such a request gets as much time as those that were
+    /// under way then.
+    #[cold]
+    pub(crate) fn accepts_local_requests(&mut self) -> Result<bool, Error> {
+        if let Some(ending) = &mut self.ending {
+            ending.since = Instant::now();
+            return Ok(true);
+        }
+        self.fail_after_grace()?;
+        Ok(self.suspicion.is_none())
+    }
+
     /// Says farewell and stops the queue pairs. What remains is dropped in the order of the fields.
     ///
     /// Everything is attempted; the first error is returned. The peer may be gone already, which is

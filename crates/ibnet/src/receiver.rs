@@ -364,8 +364,11 @@ impl RecvConnection {
         if !self.flusher.is_enabled() {
             return Ok(Flush::NotNeeded);
         }
-        if !self.takes_requests()? {
-            return Ok(Flush::NotReady);
+        if self.core.needs_attention() {
+            self.attend()?;
+            if !self.core.accepts_local_requests()? {
+                return Ok(Flush::NotReady);
+            }
         }
         if self.requests.is_full() || !self.flusher.has_room() {
             self.progress()?;

@@ -1,21 +1,24 @@
-//! NCCL's profiler: an event for each work request of a queue pair, from its posting to its completion.
+//! NCCL's profiler: an event for each piece of a message, on the queue pair that carries it.
 //!
 //! NCCL gives its callback to `init` and a *parent* to each send and to each buffer of a receive, where
 //! the profiler wants to know. The rules (NCCL `src/plugin/profiler.cc`):
 //!
 //! - a start reads through the parent, so there is none without one;
 //! - it fills the event's handle only if the profiler has asked for such events, and leaves it null
-//!   otherwise; a stop uses the handle without looking. So an [`Event`] exists only where something was
-//!   started;
-//! - each start has exactly one stop (pitfall 84): an [`Event`] can be ended once, by its owner, and
-//!   ends itself if its owner forgets it, as in a connection that is closed with work outstanding.
+//!   otherwise; a stop uses the handle without looking. So only what was started is stopped;
+//! - each start has exactly one stop (pitfall 84). That is what the transport promises of an
+//!   [`Observer`], also for connections that fail, or are closed with work outstanding.
 //!
-//! Without a profiler the cost is one load and one branch for each message ([`Parent::from_c`]).
+//! Without a profiler the cost is one load and one branch for each message ([`Parent::from_c`],
+//! [`is_installed`]), and connections have no observer.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
-use std::ptr::{self, NonNull};
+use std::num::NonZeroUsize;
+use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+use ibnet::{Observer, Piece};
 
 use crate::abi::{
     PROFILE_QP, PROFILER_NET_IB_V1, PROFILER_START, PROFILER_STOP, ProfilerCallback,
@@ -25,11 +28,16 @@ use crate::abi::{
 /// NCCL's callback, or null. A function pointer has no atomic of its own.
 static CALLBACK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Sends events to `callback` from now on; none means nowhere. Events that have begun end where they
-/// began.
+/// Sends events of connections that are made from now on to `callback`; none means nowhere. Those that
+/// are there go on as they began.
 pub(crate) fn install(callback: Option<ProfilerCallback>) {
     let callback = callback.map_or(ptr::null_mut(), |callback| callback as *mut ());
     CALLBACK.store(callback, Ordering::Release);
+}
+
+/// Whether there is a profiler.
+pub(crate) fn is_installed() -> bool {
+    !CALLBACK.load(Ordering::Relaxed).is_null()
 }
 
 fn callback() -> Option<ProfilerCallback> {
@@ -43,78 +51,63 @@ fn callback() -> Option<ProfilerCallback> {
 }
 
 /// What NCCL wants the events of a message to belong to. There is a profiler then, or was when the
-/// message began.
+/// message began. A number, because nothing here follows it: NCCL's callback does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parent(NonNull<c_void>);
+pub(crate) struct Parent(NonZeroUsize);
 
 impl Parent {
     /// The parent that came with a message: none if there is none, or nobody to tell.
     pub(crate) fn from_c(parent: *mut c_void) -> Option<Self> {
-        if CALLBACK.load(Ordering::Relaxed).is_null() {
+        if !is_installed() {
             return None;
         }
-        NonNull::new(parent).map(Self)
+        NonZeroUsize::new(parent.expose_provenance()).map(Self)
+    }
+
+    /// What the transport hands on to the observer.
+    pub(crate) fn to_number(self) -> NonZeroUsize {
+        self.0
     }
 }
 
-/// A work request as the profiler is told of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Work {
-    /// Number of the physical device.
-    pub(crate) device: c_int,
-    pub(crate) wr_id: u64,
-    /// `enum ibv_wr_opcode`; 0 for a receive.
-    pub(crate) opcode: c_int,
-    /// 24 bits.
-    pub(crate) qp_number: u32,
-    /// Bytes.
-    pub(crate) length: usize,
+/// What tells the profiler of a connection's messages: none without one. `devices` are the numbers of
+/// the physical devices that the connection uses.
+pub(crate) fn observer(devices: &[c_int]) -> Option<Box<dyn Observer>> {
+    let callback = callback()?;
+    Some(Box::new(Teller {
+        callback,
+        devices: devices.into(),
+    }))
 }
 
-/// An event that the profiler has begun. Dropping it ends it.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Event {
-    handle: NonNull<c_void>,
+struct Teller {
     callback: ProfilerCallback,
+    devices: Box<[c_int]>,
 }
 
-// SAFETY: NCCL's callback may be called from any thread, with handles that another thread got.
-unsafe impl Send for Event {}
-
-#[cfg_attr(
-    not(test),
-    expect(
-        dead_code,
-        reason = "the transport does not announce its work requests yet"
-    )
-)]
-impl Event {
-    /// Tells the profiler that `work` is about to be posted. None: it does not care.
-    ///
-    /// # Safety
-    /// NCCL gave `parent` to a message that is not done yet: it reads through it.
-    pub(crate) unsafe fn begin(parent: Parent, work: &Work) -> Option<Self> {
-        let callback = callback()?;
+impl Observer for Teller {
+    fn started(&mut self, parent: NonZeroUsize, piece: &Piece) -> Option<NonZeroUsize> {
         let mut descriptor = ProfilerDescriptor {
             kind: PROFILE_QP,
             qp: ProfilerQpEvent {
-                device: work.device,
-                wr_id: work.wr_id,
-                opcode: work.opcode,
+                device: self.devices.get(piece.device).copied().unwrap_or(-1),
+                wr_id: piece.wr_id,
+                // Small, as all codes of operations are.
+                opcode: piece.opcode as c_int,
                 // Never negative: 24 bits.
-                qp_number: work.qp_number as c_int,
-                length: work.length,
+                qp_number: piece.queue_pair as c_int,
+                length: piece.length,
             },
         };
         let mut handle = ptr::null_mut();
-        // SAFETY: the contract of `ncclProfilerCallback_t`: a handle to fill, a parent of NCCL's as this
-        // function requires, and the descriptor that belongs to the plugin's identifier.
+        // SAFETY: the contract of `ncclProfilerCallback_t`: a handle to fill, a parent of NCCL's (a
+        // `Parent` of a message that is not done yet, because pieces begin before that), and the
+        // descriptor that belongs to the plugin's identifier.
         let result = unsafe {
-            callback(
+            (self.callback)(
                 &mut handle,
                 PROFILER_START,
-                parent.0.as_ptr(),
+                ptr::with_exposed_provenance_mut(parent.get()),
                 PROFILER_NET_IB_V1,
                 (&raw mut descriptor).cast(),
             )
@@ -123,21 +116,12 @@ impl Event {
         if !result.is_success() {
             return None;
         }
-        let handle = NonNull::new(handle)?;
-        Some(Self { handle, callback })
+        NonZeroUsize::new(handle.expose_provenance())
     }
 
-    /// Tells the profiler that the work is done.
-    pub(crate) fn end(self) {
-        drop(self);
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        let mut handle = self.handle.as_ptr();
-        // SAFETY: as in `begin`, with the handle that it got, which was not used for a stop before: only
-        // this function does, and an event is dropped once.
+    fn finished(&mut self, handle: NonZeroUsize) {
+        let mut handle: *mut c_void = ptr::with_exposed_provenance_mut(handle.get());
+        // SAFETY: as in `started`, with the handle that it got. The transport finishes a piece once.
         let _ = unsafe {
             (self.callback)(
                 &mut handle,
@@ -154,7 +138,7 @@ impl Drop for Event {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
 
     use super::*;
     use crate::abi::NcclResult;
@@ -169,6 +153,12 @@ mod tests {
 
     /// The callback is one for the whole process: one test at a time.
     static ONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        calls();
+        alone
+    }
 
     fn calls() -> Vec<Call> {
         mem::take(&mut CALLS.lock().unwrap_or_else(PoisonError::into_inner))
@@ -206,32 +196,28 @@ mod tests {
         }
     }
 
-    const WORK: Work = Work {
-        device: 3,
+    const PIECE: Piece = Piece {
+        device: 1,
+        queue_pair: 0xff_ffff,
         wr_id: 0x1_0000_0001,
         opcode: 1,
-        qp_number: 0xff_ffff,
         length: 1 << 33,
     };
 
-    fn parent(value: usize) -> Option<Parent> {
-        Parent::from_c(ptr::without_provenance_mut(value))
-    }
-
-    fn begin(value: usize) -> Option<Event> {
-        // SAFETY: the fake callback does not read through its parents.
-        unsafe { Event::begin(parent(value).unwrap(), &WORK) }
+    fn parent(value: usize) -> Option<NonZeroUsize> {
+        Parent::from_c(ptr::without_provenance_mut(value)).map(Parent::to_number)
     }
 
     #[test]
-    fn an_event_has_one_start_and_one_stop() {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    fn a_piece_is_told_in_the_words_of_nccl() {
+        let _alone = alone();
         install(Some(fake));
-        calls();
-        let event = begin(0x10).unwrap();
+        let mut observer = observer(&[5, 3]).unwrap();
+        let event = observer.started(parent(0x10).unwrap(), &PIECE);
         let descriptor = ProfilerDescriptor {
             kind: 1,
             qp: ProfilerQpEvent {
+                // The physical device's own number, not its place in the connection.
                 device: 3,
                 wr_id: 0x1_0000_0001,
                 opcode: 1,
@@ -242,42 +228,34 @@ mod tests {
         assert_eq!(calls(), [Call::Start(0x10, 0x10001, descriptor)]);
         // A profiler that goes meanwhile still hears of the end.
         install(None);
-        event.end();
-        assert_eq!(
-            calls(),
-            [Call::Stop(0x100, 0x10001)],
-            "once, and not again by Drop"
-        );
-
-        install(Some(fake));
-        drop(begin(0x10));
-        assert_eq!(calls().len(), 2, "an event that is forgotten ends, too");
-        install(None);
+        observer.finished(event.unwrap());
+        assert_eq!(calls(), [Call::Stop(0x100, 0x10001)]);
     }
 
     #[test]
     fn what_was_not_started_is_not_stopped() {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone();
         install(Some(fake));
-        calls();
-        assert!(begin(0x1000).is_none(), "no interest");
-        assert!(begin(0x2000).is_none(), "an error");
+        let mut observer = observer(&[0, 1]).unwrap();
+        let no_interest = observer.started(parent(0x1000).unwrap(), &PIECE);
+        assert_eq!(no_interest, None);
+        let an_error = observer.started(parent(0x2000).unwrap(), &PIECE);
+        assert_eq!(an_error, None);
         assert!(matches!(calls()[..], [Call::Start(..), Call::Start(..)]));
         install(None);
     }
 
     #[test]
-    fn without_a_profiler_or_a_parent_there_is_no_event() {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    fn without_a_profiler_or_a_parent_there_is_nothing_to_tell() {
+        let _alone = alone();
         install(None);
+        assert!(!is_installed());
         assert_eq!(parent(0x10), None);
+        assert!(observer(&[0]).is_none());
         install(Some(fake));
+        assert!(is_installed());
         assert_eq!(parent(0), None);
-        let left = parent(0x10).unwrap();
         install(None);
-        calls();
-        // SAFETY: there is no callback that could read through the parent.
-        assert!(unsafe { Event::begin(left, &WORK) }.is_none());
         assert_eq!(calls(), []);
     }
 }

@@ -4,33 +4,66 @@
 #[path = "../../ncclnet-ffi/tests/common/mod.rs"]
 mod common;
 
+mod machine;
+
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 static DRIVER: LazyLock<PathBuf> = LazyLock::new(|| common::compile_driver("simulated-driver"));
 
-/// Runs the driver between the two devices, and gives what it wrote. It must succeed.
-fn driver(abi: u32, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+/// What the simulated devices show of themselves in sysfs.
+static SYSFS: LazyLock<PathBuf> = LazyLock::new(|| machine::sysfs("simulated-sysfs"));
+
+const PAIR: [&str; 4] = ["--dev", "sim0", "--peer-dev", "sim1"];
+
+/// Runs a driver on simulated devices that can reach GPU memory, and gives what it wrote.
+fn run(
+    driver: &PathBuf,
+    abi: u32,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<String, String> {
     let plugin = common::built("libncclnet_sim.so");
-    let devices = ["--dev", "sim0", "--peer-dev", "sim1"];
-    let arguments = [&devices, arguments].concat();
-    common::run_driver(&DRIVER, &plugin, abi, &arguments, variables).unwrap_or_else(|text| {
-        panic!("version {abi}, {arguments:?}, {variables:?}:\n{text}");
-    })
+    let sysfs = [("NCCLNET_SIM_SYSFS", SYSFS.to_str().unwrap())];
+    let variables = [&sysfs, variables].concat();
+    common::run_driver(driver, &plugin, abi, arguments, &variables)
+}
+
+/// Runs the driver with one version of the interface. It must succeed.
+fn succeed(abi: u32, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    run(&DRIVER, abi, arguments, variables)
+        .unwrap_or_else(|text| panic!("version {abi}, {arguments:?}, {variables:?}:\n{text}"))
+}
+
+/// The same between the two devices that there are unless others are named.
+fn driver(abi: u32, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    succeed(abi, &[&PAIR, arguments].concat(), variables)
 }
 
 /// Data between two threads that drive the plugin through this version of the interface, in every way
-/// that the version and the devices have: the driver tries what they offer, and says what it was.
-///
-/// The rows for several devices and for flushing switch on with what the devices say of themselves.
+/// that the version has: the driver says what it was.
 fn moves_data(abi: u32) {
-    let text = driver(abi, &["--threads"], &[]);
-    assert!(text.contains("sim0") && text.contains("sim1"), "{text}");
-    assert!(text.contains("all data was as sent"), "{text}");
-    let groups = if abi >= 5 { "yes" } else { "no" };
-    let row = format!("version {abi}: host memory yes, groups {groups}, several devices ");
+    let text = driver(abi, &["--threads", "--dmabuf-files"], &[]);
+    let yes = |since| if abi >= since { "yes" } else { "no" };
+    let row = format!(
+        "version {abi}: host memory yes, groups {}, several devices {}, flush yes, DMA-BUF {}\n",
+        yes(5),
+        yes(9),
+        yes(6)
+    );
     assert!(text.contains(&row), "{text}");
+    assert!(text.contains("all data was as sent"), "{text}");
+    // Older versions have no DMA-BUFs, and are not told of them.
+    let memory = if abi >= 6 { 7 } else { 3 };
+    for (number, address) in [(0, "0000:3b:00.0"), (1, "0000:3c:00.0")] {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("[{number}] sim{number} port 1 ")));
+        let line = line.unwrap_or_else(|| panic!("{text}"));
+        let pci = format!("/devices/pci0000:00/{address} ptrSupport {memory} ");
+        assert!(line.contains(&pci), "{line}");
+    }
     // What happens on purpose (a wrong call for each request) is not shown.
     assert!(!text.contains("WARN"), "{text}");
 }
@@ -63,7 +96,60 @@ fn data_over_infiniband() {
     let devices = [("NCCLNET_SIM_DEVICES", "sim0:infiniband,sim1:infiniband")];
     let text = driver(12, &["--threads", "--verbose"], &devices);
     assert!(text.contains("sim0:1: InfiniBand"), "{text}");
+    assert!(text.contains("sim0:1: LID 1, GID 0: "), "{text}");
     assert!(text.contains("all data was as sent"), "{text}");
+}
+
+/// Data between a device made of several and another one: as many devices as versions 9 to 11 have room for,
+/// and as many as version 12 has.
+#[test]
+fn data_between_virtual_devices() {
+    for (abi, count) in [(9, 2), (10, 4), (12, 4), (12, 8)] {
+        let end = |side: char| {
+            let names: Vec<String> = (0..count).map(|index| format!("{side}{index}")).collect();
+            names.join("+")
+        };
+        let devices = format!("{}+{}", end('a'), end('b')).replace('+', ",");
+        let (one, other) = (end('a'), end('b'));
+        let arguments = [
+            "--dev",
+            &one,
+            "--peer-dev",
+            &other,
+            "--threads",
+            "--verbose",
+        ];
+        let text = succeed(abi, &arguments, &[("NCCLNET_SIM_DEVICES", &devices)]);
+        assert!(text.contains("several devices yes, flush yes"), "{text}");
+        // In the log as devices are, and with its speed.
+        let members: Vec<usize> = (0..count).collect();
+        let speed = count * 100_000;
+        let made = format!("is made of {members:?}: {one}, {speed} Mb/s, GPU memory through");
+        let line = text.lines().find(|line| line.contains(&made));
+        assert!(
+            line.is_some_and(|line| line.contains("INFO 0x11 ")),
+            "{text}"
+        );
+    }
+}
+
+/// The version's own limit is kept, whatever the transport could do.
+#[test]
+fn a_version_has_room_for_so_many_devices() {
+    let names: Vec<String> = (0..9).map(|index| format!("a{index}")).collect();
+    let devices = names.join(",");
+    for (abi, most) in [(9, 4), (10, 4), (11, 4), (12, 8)] {
+        let list = names[..=most].join("+");
+        let arguments = ["--dev", &list, "--bad-handle", "--verbose"];
+        let variables = [("NCCLNET_SIM_DEVICES", devices.as_str())];
+        let text = run(&DRIVER, abi, &arguments, &variables).unwrap_err();
+        let says = if most == 8 {
+            "too many devices".to_owned()
+        } else {
+            format!("a virtual device of 5 devices; 1 to {most} are possible")
+        };
+        assert!(text.contains(&says), "version {abi}: {text}");
+    }
 }
 
 #[test]
@@ -118,6 +204,28 @@ fn the_log_says_whose_traffic_class_it_is() {
     assert!(text.contains("0x1234: traffic class 96"), "{text}");
 }
 
+/// What the log says of the devices, where it is shown unless something else is asked for.
+#[test]
+fn the_log_says_what_devices_are_and_why_they_have_their_addresses() {
+    let rails = [("NCCL_IB_HCA", "sim0:1:3:1,sim1:1:4")];
+    let text = driver(12, &["--bad-handle", "--verbose"], &rails);
+    for says in [
+        "devices: [0] sim0:1 [1] sim1:1",
+        "[0] sim0:1: GPU memory through a peer-memory module or as DMA-BUF, rail 3, plane 1",
+        "[1] sim1:1: GPU memory through a peer-memory module or as DMA-BUF, rail 4",
+        "sim0:1: GID 3: RoCEv2 10.0.0.1 on interface 1: chosen; not 0: RoCEv1 fe80::",
+    ] {
+        let line = text.lines().find(|line| line.contains(says));
+        assert!(
+            line.is_some_and(|line| line.contains("INFO 0x11 ")),
+            "{says}: {text}"
+        );
+    }
+    let text = driver(12, &["--threads"], &rails);
+    assert!(text.contains("rail 3 plane 1\n"), "{text}");
+    assert!(text.contains("rail 4 plane -1\n"), "{text}");
+}
+
 #[test]
 fn bad_handles_are_errors() {
     for abi in 2..=12 {
@@ -131,10 +239,15 @@ fn wrong_calls_are_errors() {
         let text = driver(abi, &["--misuse", "--verbose"], &[]);
         assert!(text.contains("with devices: all are errors"), "{text}");
         // Not a wrong call: a receive with flags that are not known, and a line about it for developers.
+        // Before version 9 there are no flags.
         let said: Vec<_> = text
             .lines()
             .filter(|line| line.contains("flags 0x44 are not known"))
             .collect();
+        if abi < 9 {
+            assert_eq!(said, [""; 0]);
+            continue;
+        }
         assert!(
             matches!(said[..], [line] if line.contains("TRACE 0x10 ")),
             "{said:?}"
@@ -161,21 +274,11 @@ static SANITIZED: LazyLock<PathBuf> = LazyLock::new(|| {
 /// Random calls, right and wrong. The driver's last line names the seed of a run that failed.
 #[test]
 fn random_sequences_of_calls_do_no_harm() {
-    let plugin = common::built("libncclnet_sim.so");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     for abi in [2, 5, 8, 10, 12] {
         let seed = (now.subsec_micros() + abi).to_string();
-        let arguments = [
-            "--dev",
-            "sim0",
-            "--peer-dev",
-            "sim1",
-            "--sequence",
-            "1",
-            "--seed",
-            &seed,
-        ];
-        let result = common::run_driver(&SANITIZED, &plugin, abi, &arguments, &[]);
+        let arguments = [&PAIR[..], &["--sequence", "1", "--seed", &seed]].concat();
+        let result = run(&SANITIZED, abi, &arguments, &[]);
         assert!(
             result.is_ok(),
             "version {abi}, seed {seed}:\n{}",
@@ -187,19 +290,16 @@ fn random_sequences_of_calls_do_no_harm() {
 /// One version of each kind.
 #[test]
 fn the_address_sanitizer_finds_nothing() {
-    let plugin = common::built("libncclnet_sim.so");
-    let devices = ["--dev", "sim0", "--peer-dev", "sim1"];
     for (abi, mode) in [
         (2, &["--threads"][..]),
-        (12, &["--threads"]),
+        (12, &["--threads", "--dmabuf-files"]),
         (2, &["--misuse"]),
         (12, &["--misuse"]),
         (4, &["--contract"]),
         (12, &["--contract"]),
         (12, &["--reload", "100"]),
     ] {
-        let arguments = [&devices, mode].concat();
-        let result = common::run_driver(&SANITIZED, &plugin, abi, &arguments, &[]);
+        let result = run(&SANITIZED, abi, &[&PAIR, mode].concat(), &[]);
         assert!(
             result.is_ok(),
             "version {abi}, {mode:?}:\n{}",
@@ -211,8 +311,7 @@ fn the_address_sanitizer_finds_nothing() {
 #[test]
 fn the_driver_notices_devices_that_cannot_reach_each_other() {
     let devices = [("NCCLNET_SIM_DEVICES", "sim0:infiniband,sim1:roce")];
-    let plugin = common::built("libncclnet_sim.so");
-    let arguments = ["--threads", "--dev", "sim0", "--peer-dev", "sim1"];
-    let text = common::run_driver(&DRIVER, &plugin, 12, &arguments, &devices).unwrap_err();
+    let arguments = [&PAIR[..], &["--threads"]].concat();
+    let text = run(&DRIVER, 12, &arguments, &devices).unwrap_err();
     assert!(text.contains("FAILED"), "{text}");
 }

@@ -11,6 +11,7 @@ use crate::abi::{MULTI_REQUEST, NcclResult, OPTIONAL_RECV_COMPLETION};
 use crate::fault::Fault;
 use crate::guard::{guard, required};
 use crate::plugin::data::{self, Buffer, Outcome, group_len};
+use crate::plugin::flush;
 use crate::profiler::Parent;
 
 /// `isend` of API versions 5 to 8.
@@ -94,7 +95,7 @@ pub(crate) unsafe extern "C" fn irecv_v5(
         parents: ptr::null(),
     };
     // SAFETY: the contract of `irecv`.
-    unsafe { irecv(communicator, group, bytes, request) }
+    unsafe { irecv(communicator, group, bytes, Flags::None, request) }
 }
 
 /// `irecv` of API version 9.
@@ -143,7 +144,7 @@ pub(crate) unsafe extern "C" fn irecv_v10(
         parents,
     };
     // SAFETY: the contract of `irecv`; every `usize` is a size.
-    unsafe { irecv(communicator, group, Ok, request) }
+    unsafe { irecv(communicator, group, Ok, Flags::InRequest, request) }
 }
 
 /// The arrays of a grouped receive, as C gives them: each null or of `count` elements. The profiler's
@@ -157,6 +158,15 @@ pub(crate) struct Group<S> {
     pub(crate) parents: *const *mut c_void,
 }
 
+/// Whether a version of the interface has flags for `irecv`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flags {
+    /// Before API version 9: what is in `*request` has no meaning.
+    None,
+    /// In `*request`, before the request is written there.
+    InRequest,
+}
+
 /// `irecv` with the sizes of a version, each turned into bytes by `bytes`.
 ///
 /// # Safety
@@ -166,13 +176,15 @@ pub(crate) unsafe fn irecv<S: Copy>(
     communicator: *mut c_void,
     group: Group<S>,
     bytes: impl Fn(S) -> Result<usize, Fault>,
+    flags: Flags,
     request: *mut *mut c_void,
 ) -> NcclResult {
     guard("irecv", || {
         // SAFETY: not null, and the caller's to read.
-        note_flags(unsafe { required(request, "request")?.read() });
+        let value = unsafe { required(request, "request")?.read() };
         let out = Out::new(request, "request")?;
         let count = group_len(group.count)?;
+        let is_awaited = flags == Flags::None || is_awaited(value, count);
         // SAFETY: arrays of `count` elements, as this function requires.
         let (data, sizes) = unsafe {
             (
@@ -206,27 +218,32 @@ pub(crate) unsafe fn irecv<S: Copy>(
             };
         }
         // SAFETY: NCCL keeps the memory until the request is done or the communicator closed.
-        let received = unsafe { data::irecv(communicator, &buffers[..count]) }?;
+        let received = unsafe { data::irecv(communicator, &buffers[..count], is_awaited) }?;
         out.set_request(received);
         Ok(())
     })
 }
 
-/// What NCCL left in `*request` before `irecv`: null, a request of long ago, or flags.
+/// Whether the end of a receive of `count` buffers is waited for, by what NCCL left in `*request`: null, a
+/// request of long ago, or flags.
 ///
-/// A completion that is optional is a wish that costs more to honour than it saves here: the receiver
-/// posts nothing for a receive anyway. Several requests at once are not offered. Flags that are not
-/// known are ignored as well, and said once.
-fn note_flags(value: *mut c_void) {
+/// It is not where the receiver looks at the data itself (NCCL's protocols LL and LL128), which only
+/// receives of one buffer do. Several requests at once are not offered (`maxMultiRequestSize`). Flags that
+/// are not known are ignored, and said once.
+fn is_awaited(value: *mut c_void, count: usize) -> bool {
     /// Flags are small; requests have bits above (see `handles::token`), and no memory lies so low.
     const MAX_FLAGS: usize = 0xffff;
     static SAID: Once = Once::new();
     let flags = value.addr();
-    if flags <= MAX_FLAGS && flags & !(OPTIONAL_RECV_COMPLETION | MULTI_REQUEST) != 0 {
+    if flags > MAX_FLAGS {
+        return true;
+    }
+    if flags & !(OPTIONAL_RECV_COMPLETION | MULTI_REQUEST) != 0 {
         SAID.call_once(|| {
             tracing::debug!("irecv: flags {flags:#x} are not known and ignored; said once");
         });
     }
+    flags & OPTIONAL_RECV_COMPLETION == 0 || count != 1
 }
 
 /// `iflush` of API version 5 and later.
@@ -254,7 +271,8 @@ pub(crate) unsafe extern "C" fn iflush_v5(
                 ..Buffer::NOTHING
             };
         }
-        out.set_request(data::iflush(communicator, &buffers[..count])?);
+        // SAFETY: NCCL keeps memory registered until its flush is done or the communicator closed.
+        out.set_request(unsafe { flush::iflush(communicator, &buffers[..count]) }?);
         Ok(())
     })
 }
@@ -292,4 +310,22 @@ pub(crate) unsafe extern "C" fn test(
         unsafe { done.write(1) };
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_single_buffer_may_go_without_being_awaited() {
+        let awaited = |value, count| is_awaited(ptr::without_provenance_mut(value), count);
+        assert!(awaited(0, 1));
+        assert!(!awaited(OPTIONAL_RECV_COMPLETION, 1));
+        assert!(awaited(OPTIONAL_RECV_COMPLETION, 2));
+        assert!(awaited(MULTI_REQUEST, 1));
+        assert!(!awaited(MULTI_REQUEST | OPTIONAL_RECV_COMPLETION, 1));
+        assert!(awaited(0x44, 1), "not known");
+        assert!(awaited(usize::MAX, 1), "no flags");
+        assert!(awaited(7 << 60 | 1, 1), "a request of long ago");
+    }
 }

@@ -31,7 +31,7 @@ pub(crate) unsafe fn get_properties<P>(
 ) -> NcclResult {
     guard("getProperties", || {
         let out = required(properties, "props")?;
-        let properties = convert(&device::properties(index)?)?;
+        let properties = convert(&*device::properties(index)?)?;
         // SAFETY: not null, and the caller's to write. The whole struct is written, so no field keeps
         // what was there.
         unsafe { out.write(properties) };

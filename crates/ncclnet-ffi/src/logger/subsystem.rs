@@ -13,10 +13,9 @@ pub(super) fn of(target: &str) -> c_ulong {
     let special = target.split("::").find_map(|module| match module {
         "config" | "settings" => Some(SUBSYS_ENV),
         "memory" | "region" | "registrar" | "mr" | "mrcache" => Some(SUBSYS_REG),
-        "library" | "device" | "devices" | "transport" | "lifecycle" | "gid" | "listening"
-        | "listener" | "connect" | "connection" | "connecting" | "pending" | "handshake" => {
-            Some(SUBSYS_INIT)
-        }
+        "library" | "device" | "devices" | "description" | "transport" | "lifecycle" | "gid"
+        | "listening" | "listener" | "client" | "connect" | "connection" | "connecting"
+        | "conversation" | "assembly" | "pending" | "handshake" => Some(SUBSYS_INIT),
         _ => None,
     });
     SUBSYS_NET | special.unwrap_or(0)
@@ -32,6 +31,9 @@ mod tests {
         assert_eq!(of("ncclnet_ffi::plugin::settings"), SUBSYS_NET | SUBSYS_ENV);
         assert_eq!(of("ibnet::device"), SUBSYS_NET | SUBSYS_INIT);
         assert_eq!(of("ibnet::handshake::listener"), SUBSYS_NET | SUBSYS_INIT);
+        // Both ends of a connection say of it what it is.
+        assert_eq!(of("ibnet::connecting"), SUBSYS_NET | SUBSYS_INIT);
+        assert_eq!(of("ibnet::client"), SUBSYS_NET | SUBSYS_INIT);
         assert_eq!(of("ncclnet_ffi::plugin::memory"), SUBSYS_NET | SUBSYS_REG);
         assert_eq!(of("mrcache::table"), SUBSYS_NET | SUBSYS_REG);
         assert_eq!(of("ibnet::stripe"), SUBSYS_NET);

@@ -1,17 +1,19 @@
 //! Listening, connecting, accepting and closing.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ibnet::Handle;
 
+use super::lifecycle;
 use super::listening::{Listening, PAUSE};
 use super::objects::{LISTENERS, Memory, RECEIVERS, REGIONS, SENDERS};
 use super::pending::{self, Key};
-use super::{device, lifecycle};
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId};
+use crate::profiler;
 
 /// How long [`accept_waiting`] waits. The peers of a rank connect while they set up the same
 /// communicator: they are seconds apart, or never come.
@@ -38,14 +40,14 @@ pub(crate) fn listen(
     accepting: Accepting,
 ) -> Result<(ObjectId, [u8; Handle::SIZE]), Fault> {
     let (_, context) = lifecycle::context(context)?;
-    let device = device::check_index(device, device::visible(&context.transport).len())?;
-    let listener = context.transport.listen(device)?;
+    let properties = context.devices.get(device)?;
+    let listener = context.devices.transport().listen(properties.device)?;
     let handle = listener.handle().to_bytes();
     let listening = match accepting {
         Accepting::WhenAsked => Listening::when_asked(listener),
         Accepting::ByItself => Listening::by_itself(listener)?,
     };
-    Ok((LISTENERS.insert(listening, ())?, handle))
+    Ok((LISTENERS.insert(listening, properties)?, handle))
 }
 
 /// `connect` from a device to the listener of a handle. None: not yet.
@@ -58,17 +60,20 @@ pub(crate) fn connect(
     handle: [u8; Handle::SIZE],
 ) -> Result<Option<ObjectId>, Fault> {
     let (id, context) = lifecycle::context(context)?;
-    let device = device::check_index(device, device::visible(&context.transport).len())?;
+    let properties = context.devices.get(device)?;
     let traffic_class = traffic_class.or(context.traffic_class);
     let key = Key {
         context: id,
-        device,
+        device: properties.device,
         traffic_class,
         handle,
     };
-    let Some(connection) = pending::poll(&key, &context.transport)? else {
+    let Some(mut connection) = pending::poll(&key, context.devices.transport())? else {
         return Ok(None);
     };
+    if let Some(observer) = profiler::observer(properties.members()) {
+        connection.observe(observer);
+    }
     let memory = Memory::new(connection.registrar());
     Ok(Some(SENDERS.insert(connection, memory)?))
 }
@@ -76,9 +81,13 @@ pub(crate) fn connect(
 /// `accept` on a listening communicator. None: not yet.
 pub(crate) fn accept(listener: *mut c_void) -> Result<Option<ObjectId>, Fault> {
     let listener = ObjectId::from_pointer(listener, Kind::Listener)?;
-    let Some(connection) = LISTENERS.enter(listener)?.poll_accept()? else {
+    let Some(mut connection) = LISTENERS.enter(listener)?.poll_accept()? else {
         return Ok(None);
     };
+    let properties = LISTENERS.with_shared(listener, |properties| Arc::clone(properties))?;
+    if let Some(observer) = profiler::observer(properties.members()) {
+        connection.observe(observer);
+    }
     let memory = Memory::new(connection.registrar());
     Ok(Some(RECEIVERS.insert(connection, memory)?))
 }
@@ -129,7 +138,7 @@ pub(crate) fn close_listener(listener: *mut c_void) -> Result<(), Fault> {
         return Ok(());
     }
     let id = ObjectId::from_pointer(listener, Kind::Listener)?;
-    Ok(LISTENERS.close(id, |listening, ()| drop(listening))?)
+    Ok(LISTENERS.close(id, |listening, _| drop(listening))?)
 }
 
 /// `closeSend`. Null is nothing to do.

@@ -1,4 +1,4 @@
-//! The data path: send, grouped receive, flush, test.
+//! The data path: send, grouped receive, test.
 //!
 //! No lock, no allocation, no log, no system call of our own on the way to success.
 
@@ -8,11 +8,10 @@ use std::ptr;
 
 use ibnet::{MAX_GROUP, Received, RecvBuffer, Region, RequestId};
 
-use super::abilities::{self, Flushed};
 use super::objects::{RECEIVERS, REGIONS, SENDERS};
 use crate::fault::Fault;
 use crate::handles::{Inside, Kind, ObjectId, RequestToken};
-use crate::profiler::Parent;
+use crate::profiler::{self, Parent};
 
 /// Largest size of one buffer in bytes: `test` tells sizes as `int`.
 const MAX_SIZE: usize = c_int::MAX as usize;
@@ -73,19 +72,19 @@ pub(crate) unsafe fn isend(
     let region = region_for(size, region, inside)?;
     // SAFETY: handed on to the caller.
     let request = unsafe {
-        abilities::isend(
-            connection,
+        connection.isend_observed(
             data.cast_const().cast(),
             size,
             tag,
             region,
-            parent,
+            parent.map(Parent::to_number),
         )
     }?;
     Ok(request.map(|request| RequestToken::new(Kind::SendRequest, id, request.into_raw())))
 }
 
-/// `irecv`. None: try again later.
+/// `irecv`. None: try again later. Unless it `is_awaited`, which only a receive of one buffer need not be,
+/// the request is done at once, and the data comes when it comes.
 ///
 /// # Safety
 /// The memory of every buffer must stay valid and untouched until `test` reports the request as done,
@@ -93,6 +92,7 @@ pub(crate) unsafe fn isend(
 pub(crate) unsafe fn irecv(
     communicator: *mut c_void,
     group: &[Buffer],
+    is_awaited: bool,
 ) -> Result<Option<RequestToken>, Fault> {
     let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
     let mut receiver = RECEIVERS.enter(id)?;
@@ -112,43 +112,17 @@ pub(crate) unsafe fn irecv(
             region: regions[index],
         }
     });
-    // SAFETY: handed on to the caller.
-    let request = unsafe {
-        let parents = group.iter().map(|buffer| buffer.parent);
-        abilities::irecv(connection, &buffers[..group.len()], parents)
-    }?;
-    Ok(request.map(|request| RequestToken::new(Kind::ReceiveRequest, id, request.into_raw())))
-}
-
-/// `iflush`. None: what was received can be seen already. NCCL asks after `test` said "done", and then
-/// `test`s the request of the flush, which has no sizes.
-pub(crate) fn iflush(
-    communicator: *mut c_void,
-    group: &[Buffer],
-) -> Result<Option<RequestToken>, Fault> {
-    let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
-    let mut receiver = RECEIVERS.enter(id)?;
-    let (connection, inside) = receiver.parts();
-    let mut buffers: [Flushed<'_>; MAX_GROUP] = [(ptr::null_mut(), 0, None); MAX_GROUP];
-    for (buffer, flushed) in group.iter().zip(&mut buffers) {
-        check_size(buffer.data, buffer.size)?;
-        let region = region_for(buffer.size, buffer.region, inside)?;
-        *flushed = (buffer.data.cast(), buffer.size, region);
-    }
-    let request = abilities::iflush(connection, &buffers[..group.len()])?;
-    Ok(request.map(|request| RequestToken::new(Kind::ReceiveRequest, id, request.into_raw())))
-}
-
-/// `flush` of API versions 2 and 3, which wait for it.
-pub(crate) fn flush(communicator: *mut c_void, buffer: Buffer) -> Result<(), Fault> {
-    let Some(request) = iflush(communicator, &[buffer])? else {
-        return Ok(());
+    let parents: [_; MAX_GROUP];
+    let parents = if profiler::is_installed() {
+        parents = array::from_fn(|index| group.get(index)?.parent.map(Parent::to_number));
+        &parents[..group.len()]
+    } else {
+        &[]
     };
-    // A read from the device's own memory: microseconds, or an error after the time-out of a queue pair.
-    while matches!(test(request.to_pointer())?, Outcome::Pending) {
-        std::thread::yield_now();
-    }
-    Ok(())
+    // SAFETY: handed on to the caller.
+    let request =
+        unsafe { connection.irecv_observed(&buffers[..group.len()], parents, is_awaited) }?;
+    Ok(request.map(|request| RequestToken::new(Kind::ReceiveRequest, id, request.into_raw())))
 }
 
 /// `test`: how far a request is. One that is done does not exist any more.
@@ -185,7 +159,7 @@ pub(crate) fn size_for_c(bytes: usize) -> Result<c_int, Fault> {
 }
 
 /// The registration of a buffer of `size` bytes: none is needed for none.
-fn region_for<'a>(
+pub(super) fn region_for<'a>(
     size: usize,
     region: *mut c_void,
     inside: Inside<'a>,
@@ -197,7 +171,7 @@ fn region_for<'a>(
     }
 }
 
-fn check_size(data: *mut c_void, size: usize) -> Result<(), Fault> {
+pub(super) fn check_size(data: *mut c_void, size: usize) -> Result<(), Fault> {
     if size > MAX_SIZE {
         return Err(Fault::usage(format!(
             "{size} bytes in one buffer; at most {MAX_SIZE} are possible"

@@ -5,7 +5,7 @@
 //!   joins its thread and closes the devices. A later `init` opens it again.
 //! - API versions 2 to 10 call `init` any number of times and nothing at the end: the first opens the
 //!   transport for the rest of the process. (The library cannot be unloaded, see `build.rs`.) A later one
-//!   may come from an NCCL that has unloaded the plugin, as it thinks, and counts the devices anew.
+//!   comes from an NCCL that has unloaded the plugin, as it thinks: see [`numbering`](super::numbering).
 //! - An `init` that failed has changed nothing: the next one tries again.
 //!
 //! Communicators that are still open at the last `finalize` stay usable, and keep what they need of
@@ -13,13 +13,15 @@
 //! call with it could not be done safely. NCCL closes all of them first; if it did not, a warning
 //! says how many were left.
 
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use ibnet::Transport;
 use verbs::Library;
 
+use super::device::Devices;
 use super::objects::{self, CONTEXTS};
-use super::{abilities, device, pending, settings};
+use super::{pending, settings};
 use crate::abi::{DebugLogger, TRAFFIC_CLASS_UNDEFINED};
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId};
@@ -28,8 +30,8 @@ use crate::{logger, profiler};
 /// What `init` of API version 11 and later gives to each communicator.
 #[derive(Clone)]
 pub(crate) struct Context {
-    /// The transport, kept open by this.
-    pub(super) transport: Transport,
+    /// The devices, kept open by this.
+    pub(super) devices: Arc<Devices>,
     /// Traffic class of the communicator's connections, if it asks for one.
     pub(super) traffic_class: Option<u8>,
 }
@@ -50,17 +52,20 @@ static USERS: Mutex<Users> = Mutex::new(Users {
 /// What the first `init` has opened.
 #[derive(Clone)]
 struct Open {
-    transport: Transport,
+    devices: Arc<Devices>,
     /// Traffic class of all connections, whatever a communicator asks for (`NCCL_IB_TC`).
     traffic_class: Option<u8>,
 }
 
-/// The open transport. Locked for no longer than it takes to clone it, so that properties can be
+/// The open devices. Locked for no longer than it takes to clone this, so that properties can be
 /// read while another thread is in `init`.
 static OPEN: RwLock<Option<Open>> = RwLock::new(None);
 
 /// What `init` opens instead of libibverbs, if anything.
 static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
+
+/// Where `init` looks for what sysfs shows of the devices, if not in `/sys`.
+static SYSFS: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Has every `init` of this process that opens the devices take those of `library`, rather than load
 /// libibverbs. `NCCL_IBVERBS_LIB` is then ignored; everything else is as always.
@@ -69,6 +74,14 @@ static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
 /// be called before the first `init`: a transport that is open already stays.
 pub fn use_library(library: Library) {
     *LIBRARY.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+}
+
+/// Has every `init` of this process look in the directory `root` for what sysfs shows of the devices
+/// and of the modules that they need, instead of in `/sys`.
+///
+/// It belongs to [`use_library`]: devices that a program provides have their files nowhere else.
+pub fn use_sysfs(root: PathBuf) {
+    *SYSFS.lock().unwrap_or_else(PoisonError::into_inner) = Some(root);
 }
 
 /// What `init` does first, so that the rest of it can say something: NCCL's logger.
@@ -83,7 +96,7 @@ pub(crate) fn init_process(version: u32) -> Result<(), Fault> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open(version)?;
     if users.for_ever {
-        abilities::forget_virtual_devices(&open.transport);
+        open.devices.begin_anew();
     }
     users.for_ever = true;
     Ok(())
@@ -102,7 +115,7 @@ pub(crate) fn init_communicator(
     let context = match CONTEXTS.insert(
         (),
         Context {
-            transport: open.transport,
+            devices: open.devices,
             traffic_class,
         },
     ) {
@@ -146,7 +159,10 @@ fn open(version: u32) -> Result<Open, Fault> {
         "ibnet {}, network plugin API version {version}",
         env!("CARGO_PKG_VERSION")
     );
-    let config = settings::from_environment()?;
+    let mut config = settings::from_environment()?;
+    if let Some(root) = &*SYSFS.lock().unwrap_or_else(PoisonError::into_inner) {
+        config.sysfs.clone_from(root);
+    }
     let provided = LIBRARY
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -156,9 +172,10 @@ fn open(version: u32) -> Result<Open, Fault> {
         Some(library) => Transport::with_library(library, config),
         None => Transport::open(config),
     }?;
-    device::announce(&transport);
+    let devices = Devices::of(transport)?;
+    devices.announce();
     let open = Open {
-        transport,
+        devices: Arc::new(devices),
         traffic_class,
     };
     *OPEN.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
@@ -187,22 +204,22 @@ fn close_if_unused(users: &Users) {
     logger::install(None);
 }
 
-/// The open transport.
-pub(super) fn current() -> Result<Transport, Fault> {
+/// The open devices.
+pub(super) fn devices() -> Result<Arc<Devices>, Fault> {
     OPEN.read()
         .unwrap_or_else(PoisonError::into_inner)
         .as_ref()
-        .map(|open| open.transport.clone())
+        .map(|open| Arc::clone(&open.devices))
         .ok_or_else(|| Fault::internal("the plugin is not initialised: call init first"))
 }
 
-/// The context that C passed. Null stands for the transport as it is, without wishes of its own.
+/// The context that C passed. Null stands for the devices as they are, without wishes of its own.
 pub(super) fn context(value: *mut std::ffi::c_void) -> Result<(Option<ObjectId>, Context), Fault> {
     if value.is_null() {
         return Ok((
             None,
             Context {
-                transport: current()?,
+                devices: devices()?,
                 traffic_class: None,
             },
         ));

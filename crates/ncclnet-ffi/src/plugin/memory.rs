@@ -1,10 +1,10 @@
 //! Registering and deregistering memory. Runs beside the data path of the same communicator.
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
 
-use ibnet::{Region, Registrar};
+use ibnet::{Error, Region, Registrar};
 
-use super::abilities;
 use super::objects::{Memory, RECEIVERS, REGIONS, SENDERS};
 use crate::abi::{PTR_CUDA, PTR_HOST};
 use crate::fault::Fault;
@@ -22,9 +22,16 @@ pub(crate) unsafe fn register(
 ) -> Result<ObjectId, Fault> {
     check_kind(kind)?;
     check_range(data, size)?;
-    add(communicator, |registrar| {
-        // SAFETY: handed on to the caller; null and empty ranges were refused.
-        unsafe { abilities::register(registrar, data.cast(), size, kind) }
+    let data = data.cast();
+    // SAFETY: handed on to the caller; null and empty ranges were refused.
+    add(communicator, |registrar| unsafe {
+        if kind == PTR_CUDA {
+            // Tried whatever the device says of itself: a module may have been loaded since, and some
+            // GPUs have memory that is the host's, too.
+            registrar.register_device_memory(data, size)
+        } else {
+            registrar.register(data, size)
+        }
     })
 }
 
@@ -47,16 +54,19 @@ pub(crate) unsafe fn register_dmabuf(
     if fd < 0 {
         return Err(Fault::argument(format!("there is no descriptor {fd}")));
     }
-    add(communicator, |registrar| {
-        // SAFETY: handed on to the caller.
-        unsafe { abilities::register_dmabuf(registrar, data.cast(), size, offset, fd) }
+    // SAFETY: not -1, and the caller's for as long as this call. A number that is no descriptor is an
+    // error of the system call that it gets to.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+    // SAFETY: handed on to the caller.
+    add(communicator, |registrar| unsafe {
+        registrar.register_dmabuf(data.cast(), size, offset, descriptor)
     })
 }
 
 /// Adds the registration that `register` makes to a communicator.
 fn add(
     communicator: *mut c_void,
-    register: impl FnOnce(&Registrar) -> Result<Region, Fault>,
+    register: impl FnOnce(&Registrar) -> Result<Region, Error>,
 ) -> Result<ObjectId, Fault> {
     let owner = communicator_id(communicator)?;
     // Not under the lock: registering may take long.

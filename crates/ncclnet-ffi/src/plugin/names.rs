@@ -35,19 +35,20 @@ pub(super) fn unique_name(devices: &[(&str, u8)], index: usize) -> String {
     }
 }
 
-/// The port number of device `index` for NCCL. `devices` has (GUID, port) of all.
+/// The port number of device `index` for NCCL. `devices` has (card, port) of all.
 ///
 /// NCCL takes equal GUID and port for the same link, and counts its bandwidth once. Two functions of
-/// one adapter have the GUID of the adapter and are both port 1, but are two links: the second one
-/// gets the next free number, as in NCCL's own transport.
-pub(super) fn unique_port(devices: &[(u64, u8)], index: usize) -> i32 {
-    let mut given: Vec<(u64, i32)> = Vec::with_capacity(index + 1);
-    for (guid, port) in &devices[..=index] {
+/// one card have the GUID of the card and are both port 1, but are two links: the second one gets the
+/// next free number, as in NCCL's own transport. A card that is plugged into two slots (Socket Direct)
+/// has the same link in both, and is two cards with one GUID here.
+pub(super) fn unique_port<C: PartialEq + Copy>(devices: &[(C, u8)], index: usize) -> i32 {
+    let mut given: Vec<(C, i32)> = Vec::with_capacity(index + 1);
+    for (card, port) in &devices[..=index] {
         let mut port = i32::from(*port);
-        while given.contains(&(*guid, port)) {
+        while given.contains(&(*card, port)) {
             port += 1;
         }
-        given.push((*guid, port));
+        given.push((*card, port));
     }
     given[index].1
 }
@@ -79,5 +80,12 @@ mod tests {
         let devices = [(7, 1), (7, 1), (8, 1), (7, 2), (8, 2), (7, 1)];
         let ports: Vec<i32> = (0..6).map(|index| unique_port(&devices, index)).collect();
         assert_eq!(ports, [1, 2, 1, 3, 2, 4]);
+    }
+
+    #[test]
+    fn a_card_in_two_slots_has_one_link() {
+        let devices = [((7, "17:00"), 1), ((7, "a0:00"), 1), ((7, "a0:00"), 1)];
+        let ports: Vec<i32> = (0..3).map(|index| unique_port(&devices, index)).collect();
+        assert_eq!(ports, [1, 1, 2]);
     }
 }

@@ -1,10 +1,12 @@
 //! The tables of everything that C holds a handle of.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use ibnet::{RecvConnection, Region, Registrar, SendConnection};
 
 use crate::handles::{Kind, MAX_COMMUNICATORS, ObjectId, Regions, Table};
+use crate::plugin::device::Properties;
 use crate::plugin::lifecycle::Context;
 use crate::plugin::listening::Listening;
 
@@ -14,8 +16,9 @@ const MAX_CONTEXTS: u32 = 1 << 16;
 /// Contexts. Several threads use one at the same time, so all of it is the shared part.
 pub(super) static CONTEXTS: Table<(), Context> = Table::new(Kind::Context, MAX_CONTEXTS);
 
-/// `listenComm`.
-pub(super) static LISTENERS: Table<Listening, ()> = Table::new(Kind::Listener, MAX_COMMUNICATORS);
+/// `listenComm`, and the device that it listens on.
+pub(super) static LISTENERS: Table<Listening, Arc<Properties>> =
+    Table::new(Kind::Listener, MAX_COMMUNICATORS);
 
 /// `sendComm`.
 pub(super) static SENDERS: Table<SendConnection, Memory> =

@@ -37,7 +37,7 @@ pub static ncclNetPlugin_v11: NetV11 = NetV11 {
 
 unsafe extern "C" fn get_properties(index: c_int, out: *mut PropertiesV11) -> NcclResult {
     let convert = |device: &Properties| {
-        let (count, devices) = device.members()?;
+        let (count, devices) = device.members_for_c()?;
         Ok(PropertiesV11 {
             name: device.name.as_ptr(),
             pci_path: device.pci_path(),

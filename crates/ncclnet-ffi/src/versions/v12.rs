@@ -39,7 +39,7 @@ pub static ncclNetPlugin_v12: NetV12 = NetV12 {
 
 unsafe extern "C" fn get_properties(index: c_int, out: *mut PropertiesV12) -> NcclResult {
     let convert = |device: &Properties| {
-        let (count, devices) = device.members()?;
+        let (count, devices) = device.members_for_c()?;
         Ok(PropertiesV12 {
             name: device.name.as_ptr(),
             pci_path: device.pci_path(),

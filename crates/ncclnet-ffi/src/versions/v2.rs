@@ -49,7 +49,7 @@ unsafe extern "C" fn ptr_support(index: c_int, supported: *mut c_int) -> NcclRes
         let out = required(supported, "supportedTypes")?;
         // SAFETY: not null, and the caller's to write.
         unsafe { out.write(0) };
-        let supported = plugin::device::properties(index)?.pointer_support;
+        let supported = plugin::device::properties(index)?.pointer_support_without_dmabuf();
         // SAFETY: as above.
         unsafe { out.write(supported) };
         Ok(())

@@ -6,7 +6,8 @@ use super::{v4, v5, waiting};
 use crate::abi::{NcclResult, NetV3};
 use crate::entry::{self, bytes, connect, device, init, memory};
 use crate::guard::guard;
-use crate::plugin::data::{self, Buffer};
+use crate::plugin;
+use crate::plugin::data::Buffer;
 
 /// The table that NCCL finds by this name.
 #[allow(non_upper_case_globals, reason = "the name that NCCL asks for")]
@@ -44,7 +45,8 @@ pub(super) unsafe extern "C" fn flush(
             region,
             ..Buffer::NOTHING
         };
-        data::flush(communicator, buffer)
+        // SAFETY: NCCL keeps memory registered until its flush is done or the communicator closed.
+        unsafe { plugin::flush::flush(communicator, buffer) }
     })
     .without_remote_error()
 }

@@ -37,7 +37,7 @@ pub(super) unsafe extern "C" fn get_properties(index: c_int, out: *mut Propertie
             name: device.name.as_ptr(),
             pci_path: device.pci_path(),
             guid: device.guid,
-            pointer_support: device.pointer_support,
+            pointer_support: device.pointer_support_without_dmabuf(),
             speed: device.speed,
             port: device.port,
             max_comms: device.max_comms,

@@ -3,8 +3,9 @@
 use std::ffi::{c_int, c_void};
 
 use super::v6;
-use crate::abi::{NcclResult, NetV5};
+use crate::abi::{NcclResult, NetV5, PropertiesV5};
 use crate::entry::{self, connect, data, device, init, memory};
+use crate::plugin::device::Properties;
 
 /// The table that NCCL finds by this name.
 #[allow(non_upper_case_globals, reason = "the name that NCCL asks for")]
@@ -13,7 +14,7 @@ pub static ncclNetPlugin_v5: NetV5 = NetV5 {
     name: entry::NAME,
     init: Some(init::init_v2::<5>),
     devices: Some(device::devices),
-    get_properties: Some(v6::get_properties),
+    get_properties: Some(get_properties),
     listen: Some(connect::listen_v5),
     connect: Some(connect),
     accept: Some(accept),
@@ -27,6 +28,17 @@ pub static ncclNetPlugin_v5: NetV5 = NetV5 {
     close_recv: Some(close_recv),
     close_listen: Some(connect::close_listen),
 };
+
+unsafe extern "C" fn get_properties(index: c_int, out: *mut PropertiesV5) -> NcclResult {
+    let convert = |device: &Properties| {
+        Ok(PropertiesV5 {
+            pointer_support: device.pointer_support_without_dmabuf(),
+            ..v6::properties(device)
+        })
+    };
+    // SAFETY: the contract of `getProperties`.
+    unsafe { device::get_properties(index, out, convert) }
+}
 
 unsafe extern "C" fn connect(
     device: c_int,

@@ -30,23 +30,24 @@ pub static ncclNetPlugin_v6: NetV6 = NetV6 {
     close_listen: Some(connect::close_listen),
 };
 
-/// `getProperties` of API versions 5 and 6.
-pub(super) unsafe extern "C" fn get_properties(index: c_int, out: *mut PropertiesV5) -> NcclResult {
-    let convert = |device: &Properties| {
-        Ok(PropertiesV5 {
-            name: device.name.as_ptr(),
-            pci_path: device.pci_path(),
-            guid: device.guid,
-            pointer_support: device.pointer_support,
-            speed: device.speed,
-            port: device.port,
-            latency: device.latency,
-            max_comms: device.max_comms,
-            max_receives: device.max_receives,
-        })
-    };
+unsafe extern "C" fn get_properties(index: c_int, out: *mut PropertiesV5) -> NcclResult {
     // SAFETY: the contract of `getProperties`.
-    unsafe { device::get_properties(index, out, convert) }
+    unsafe { device::get_properties(index, out, |device| Ok(properties(device))) }
+}
+
+/// The properties of API versions 5 and 6.
+pub(super) fn properties(device: &Properties) -> PropertiesV5 {
+    PropertiesV5 {
+        name: device.name.as_ptr(),
+        pci_path: device.pci_path(),
+        guid: device.guid,
+        pointer_support: device.pointer_support,
+        speed: device.speed,
+        port: device.port,
+        latency: device.latency,
+        max_comms: device.max_comms,
+        max_receives: device.max_receives,
+    }
 }
 
 /// `connect` of API versions 5 and 6.

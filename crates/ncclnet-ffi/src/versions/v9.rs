@@ -36,7 +36,7 @@ pub static ncclNetPlugin_v9: NetV9 = NetV9 {
 /// `getProperties` of API versions 9 and 10.
 pub(super) unsafe extern "C" fn get_properties(index: c_int, out: *mut PropertiesV9) -> NcclResult {
     let convert = |device: &Properties| {
-        let (count, devices) = device.members()?;
+        let (count, devices) = device.members_for_c()?;
         Ok(PropertiesV9 {
             name: device.name.as_ptr(),
             pci_path: device.pci_path(),

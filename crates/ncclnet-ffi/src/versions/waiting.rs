@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use crate::abi::{HANDLE_MAX_SIZE_V2, NcclResult};
-use crate::entry::data::Group;
+use crate::entry::data::{Flags, Group};
 use crate::entry::{self, bytes};
 use crate::plugin::connect::{self, Accepting};
 
@@ -98,5 +98,6 @@ pub(super) unsafe extern "C" fn irecv(
         parents: ptr::null(),
     };
     // SAFETY: the contract of `irecv`; the arrays of one are variables of this function.
-    unsafe { entry::data::irecv(communicator, group, bytes, request) }.without_remote_error()
+    unsafe { entry::data::irecv(communicator, group, bytes, Flags::None, request) }
+        .without_remote_error()
 }

@@ -5,12 +5,16 @@
  *   cc -std=c11 -pthread -I ../../include driver.c -o driver -ldl
  *
  *   driver PLUGIN [--abi N] [--dev NAME|INDEX] [--peer-dev NAME|INDEX] [--timeout SECONDS]
- *          [--threads] [--verbose] [MODE]
+ *          [--threads] [--gpu-memory] [--dmabuf-files] [--verbose] [MODE]
  *
  * Without a mode, two ends move data between two devices and check every byte (transfer.c). Each is a
- * process; with --threads both are threads of one, for devices that are the process's own. What the
- * plugin offers is tried, too: GPU memory with flushes, and both devices as one. The last lines say
- * which of it there was. The modes:
+ * process; with --threads both are threads of one, for devices that are the process's own. A device can
+ * be several: a0+a1. What the plugin offers is tried, too: GPU memory (played by host memory, which the
+ * plugin cannot tell from it) with flushes, DMA-BUFs, and both devices as one. The last lines say which
+ * of it there was.
+ *   --gpu-memory               tries GPU memory also where the devices do not offer it
+ *   --dmabuf-files             tries DMA-BUFs, if they are offered, with files, as simulated devices allow
+ * The modes:
  *   --expect-init-error TEXT   init must fail, and a line of its log must contain TEXT
  *   --null-logger              as without a mode, but without a logger: not a line must be missed
  *   --bad-handle               connecting to a handle full of 0xff must be an error
@@ -36,7 +40,10 @@
 #include <unistd.h>
 
 #include "support.c"
+#include "profile.c"
 #include "net.c"
+#include "channel.c"
+#include "memory.c"
 #include "transfer.c"
 #include "contract.c"
 #include "misuse.c"
@@ -53,6 +60,8 @@ struct arguments {
   int seed;
   const char *expected_error;
   bool threads;
+  bool gpu_memory;
+  bool dmabuf_files;
   bool null_logger;
   bool bad_handle;
   bool contract;
@@ -62,7 +71,8 @@ struct arguments {
 static void usage(const char *problem) {
   fprintf(stderr,
           "%s\nusage: driver PLUGIN [--abi 2..12] [--dev NAME|INDEX] [--peer-dev NAME|INDEX] "
-          "[--timeout SECONDS]\n       [--threads] [--null-logger] [--verbose]\n"
+          "[--timeout SECONDS]\n       [--threads] [--gpu-memory] [--dmabuf-files] [--null-logger] "
+          "[--verbose]\n"
           "       | --expect-init-error TEXT | --bad-handle | --contract | --misuse | --reload N\n"
           "       | --sequence SECONDS [--seed N]\n",
           problem);
@@ -100,6 +110,8 @@ static struct arguments parse(int argc, char **argv) {
     else if (!strcmp(name, "--expect-init-error") && has_value)
       arguments.expected_error = argv[++i];
     else if (!strcmp(name, "--threads")) arguments.threads = true;
+    else if (!strcmp(name, "--gpu-memory")) arguments.gpu_memory = true;
+    else if (!strcmp(name, "--dmabuf-files")) arguments.dmabuf_files = true;
     else if (!strcmp(name, "--null-logger")) arguments.null_logger = true;
     else if (!strcmp(name, "--bad-handle")) arguments.bad_handle = true;
     else if (!strcmp(name, "--contract")) arguments.contract = true;
@@ -127,11 +139,12 @@ static void check_devices(const struct net *net, bool print) {
     must(net_properties(net, dev, &again), "getProperties");
     if (print)
       printf("[%d] %s port %d guid %#llx speed %d Mb/s pci %s ptrSupport %d maxComms %d maxRecvs "
-             "%d maxP2pBytes %zu\n",
+             "%d maxP2pBytes %zu regIsGlobal %d rail %d plane %d\n",
              dev, properties.name, properties.port, (unsigned long long)properties.guid,
              properties.speed, properties.pci_path ? properties.pci_path : "none",
              properties.ptr_support, properties.max_comms, properties.max_recvs,
-             properties.max_p2p_bytes);
+             properties.max_p2p_bytes, properties.reg_is_global, properties.rail,
+             properties.plane);
     if (!properties.name || !*properties.name) fail("device %d has no name", dev);
     if (properties.name != again.name || properties.pci_path != again.pci_path)
       fail("device %d: the strings are not the same ones every time", dev);
@@ -143,9 +156,15 @@ static void check_devices(const struct net *net, bool print) {
       fail("device %d: maxRecvs %d", dev, properties.max_recvs);
     if (properties.device_type != NCCL_NET_DEVICE_HOST)
       fail("device %d: netDeviceType %d", dev, properties.device_type);
-    if (properties.ndevs != 1 || properties.devices[0] != dev)
-      fail("device %d is made of %d devices, the first of which is %d", dev, properties.ndevs,
-           properties.devices[0]);
+    if (properties.ptr_support & NCCL_PTR_DMABUF && net->abi < 6)
+      fail("device %d: ptrSupport %d in a version without DMA-BUFs", dev, properties.ptr_support);
+    if (properties.reg_is_global == 0) fail("device %d: registering a part is not free", dev);
+    if (properties.max_multi_request_size > 1)
+      fail("device %d: maxMultiRequestSize %d", dev, properties.max_multi_request_size);
+    /* Made by another end in this process: find_device has checked it. */
+    if (properties.ndevs > 1) continue;
+    if (properties.devices[0] != dev)
+      fail("device %d is made of device %d", dev, properties.devices[0]);
     if (properties.max_p2p_bytes < 1 << 20 || properties.max_p2p_bytes > (size_t)1 << 40)
       fail("device %d: maxP2pBytes %zu", dev, properties.max_p2p_bytes);
     for (int other = 0; other < dev; other++) {
@@ -222,6 +241,50 @@ static void check_lifecycle(const struct arguments *arguments, int rounds) {
   }
 }
 
+/* The names of both devices, joined: one device made of two. */
+static void both_devices(const struct arguments *arguments, char *list, size_t size) {
+  snprintf(list, size, "%s+%s", arguments->device, arguments->peer_device);
+}
+
+/*
+ * Virtual devices across unloading. Where there is a finalize they are gone with it. Where there is none,
+ * whoever counts anew after loading again finds the physical devices only, and makes others; whoever
+ * remembers a number finds what it was.
+ */
+static void check_virtual_devices_across_loading(const struct arguments *arguments) {
+  struct net net;
+  net_load(&net, arguments->plugin, arguments->abi);
+  if (!net_has_vdevices(&net) || !strcmp(arguments->device, arguments->peer_device) ||
+      strchr(arguments->device, '+')) {
+    net_unload(&net);
+    return;
+  }
+  char list[512];
+  both_devices(arguments, list, sizeof list);
+  int physical = -1, count = -1;
+  struct properties before, after;
+  for (int round = 0; round < 3; round++) {
+    must(net_init(&net, logger_of(arguments)), "init");
+    must(net_devices(&net, &count), "devices");
+    if (round == 0) physical = count;
+    if (count != physical) fail("%d devices, and %d after loading again", physical, count);
+    ncclResult_t result = net_properties(&net, physical, &after);
+    if (net_has_contexts(&net) && result == ncclSuccess) fail("a virtual device outlived finalize");
+    if (!net_has_contexts(&net) && round > 0 &&
+        (result != ncclSuccess || after.name != before.name))
+      fail("whoever remembers device %d does not find it", physical);
+    int made = find_device(&net, list);
+    must(net_devices(&net, &count), "devices");
+    if (made != physical || count != physical + 1)
+      fail("device %d of %d was made of %s; there are %d physical ones", made, count, list, physical);
+    must(net_properties(&net, made, &before), "getProperties");
+    must(net_finalize(&net), "finalize");
+    net_unload(&net);
+    net_load(&net, arguments->plugin, arguments->abi);
+  }
+  net_unload(&net);
+}
+
 static void expect_init_error(const struct arguments *arguments) {
   struct net net;
   net_load(&net, arguments->plugin, arguments->abi);
@@ -260,62 +323,43 @@ static void bad_handle(const struct arguments *arguments) {
 
 /* What a version of the interface and the plugin's devices have, and was therefore tried. */
 struct row {
-  bool groups, devices, flush;
+  bool groups, devices, flush, dmabuf;
 };
-
-/* Makes one device of two, if the plugin offers it; -1 if not. */
-static int fuse(const struct net *net, int device, int other) {
-  int members[NCCL_NET_MAX_DEVS_PER_NIC_V12] = {device, other}, fused = -1, before, after;
-  if (!net_has_vdevices(net) || device == other) return -1;
-  must(net_devices(net, &before), "devices");
-  ncclResult_t result = net_make_vdevice(net, &fused, 2, members);
-  must(net_devices(net, &after), "devices");
-  if (result != ncclSuccess) {
-    if (result != ncclInvalidUsage) fail("makeVDevice: result %d", result);
-    if (after != before) fail("a makeVDevice that failed left %d devices of %d", after, before);
-    return -1;
-  }
-  struct properties one, two, both;
-  must(net_properties(net, device, &one), "getProperties");
-  must(net_properties(net, other, &two), "getProperties");
-  must(net_properties(net, fused, &both), "getProperties of a device made of two");
-  if (fused >= after) fail("makeVDevice gave device %d of %d", fused, after);
-  if (both.ndevs != 2 || both.devices[0] != device || both.devices[1] != other)
-    fail("device %d is made of %d devices, %d and %d", fused, both.ndevs, both.devices[0],
-         both.devices[1]);
-  if (!strcmp(both.name, one.name) || !strcmp(both.name, two.name))
-    fail("two devices are named %s", both.name);
-  if (both.speed != one.speed + two.speed)
-    fail("%d Mb/s made of %d and %d", both.speed, one.speed, two.speed);
-  if (both.ptr_support & ~(one.ptr_support & two.ptr_support))
-    fail("ptrSupport %#x made of %#x and %#x", both.ptr_support, one.ptr_support, two.ptr_support);
-  return fused;
-}
 
 /* One of the two ends. */
 static struct row run_end(const struct arguments *arguments, bool first, int in, int out) {
   struct net net;
   ncclDebugLogger_t logger = logger_of(arguments);
+  bool logs = logger != NULL;
+  use_channel(in, out);
   net_load(&net, arguments->plugin, arguments->abi);
   must(net_init(&net, logger), "init");
-  /* Another end in this process may have made a device of two already. */
+  /* Before API version 11 an init may give virtual devices other numbers. NCCL calls it with none in use. */
+  meet(11);
   if (!arguments->threads || first) check_devices(&net, first);
   int device = find_device(&net, first ? arguments->device : arguments->peer_device);
   struct properties properties;
   must(net_properties(&net, device, &properties), "getProperties");
-  struct row row = {.groups = net_group(&net) > 1};
-  transfer(&net, device, NCCL_PTR_HOST, first, in, out, logger != NULL);
-  if (properties.ptr_support & NCCL_PTR_CUDA) {
+  struct row row = {.groups = net_group(&net) > 1, .devices = properties.ndevs > 1};
+  transfer(&net, device, HOST_MEMORY, ANY_CLOSING, first, logs);
+  enum memory best = HOST_MEMORY;
+  if (properties.ptr_support & NCCL_PTR_CUDA || arguments->gpu_memory) {
     row.flush = true;
-    transfer(&net, device, NCCL_PTR_CUDA, first, in, out, logger != NULL);
+    best = GPU_MEMORY;
+    transfer(&net, device, GPU_MEMORY, SENDER_FIRST, first, logs);
+  }
+  if (properties.ptr_support & NCCL_PTR_DMABUF && arguments->dmabuf_files) {
+    row.dmabuf = true;
+    transfer(&net, device, DMABUF_MEMORY, TOGETHER, first, logs);
   }
   /* Both ends use both devices; each makes its own, or in one process the same again. */
-  meet(8);
-  int fused = fuse(&net, find_device(&net, arguments->device),
-                   find_device(&net, arguments->peer_device));
-  if (fused >= 0) {
+  if (!row.devices && net_has_vdevices(&net) &&
+      strcmp(arguments->device, arguments->peer_device) != 0) {
+    char list[512];
+    both_devices(arguments, list, sizeof list);
     row.devices = true;
-    transfer(&net, fused, NCCL_PTR_HOST, first, in, out, logger != NULL);
+    meet(8);
+    transfer(&net, find_device(&net, list), best, WITH_REQUESTS, first, logs);
   }
   meet(9);
   must(net_finalize(&net), "finalize");
@@ -326,8 +370,8 @@ static struct row run_end(const struct arguments *arguments, bool first, int in,
 static const char *yes(bool is) { return is ? "yes" : "no"; }
 
 static void tell(const struct arguments *arguments, struct row row) {
-  printf("version %d: host memory yes, groups %s, several devices %s, flush %s\n", arguments->abi,
-         yes(row.groups), yes(row.devices), yes(row.flush));
+  printf("version %d: host memory yes, groups %s, several devices %s, flush %s, DMA-BUF %s\n",
+         arguments->abi, yes(row.groups), yes(row.devices), yes(row.flush), yes(row.dmabuf));
   printf("version %d: all data was as sent\n", arguments->abi);
 }
 
@@ -399,6 +443,7 @@ int main(int argc, char **argv) {
              logger_of(&arguments), (unsigned long)arguments.seed, arguments.sequence);
   else if (arguments.reloads) {
     check_lifecycle(&arguments, arguments.reloads);
+    check_virtual_devices_across_loading(&arguments);
     printf("version %d: nothing is left of %d rounds\n", arguments.abi, arguments.reloads);
   } else if (arguments.threads) run_threads(&arguments);
   else run_processes(&arguments);

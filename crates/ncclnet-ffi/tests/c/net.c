@@ -3,6 +3,8 @@
 
 #include "net.h"
 
+#include "profile.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +40,8 @@ size_t net_handle_size(const struct net *net) {
 }
 bool net_has_contexts(const struct net *net) { return net->abi >= 11; }
 bool net_has_vdevices(const struct net *net) { return net->abi >= 9; }
+bool net_has_profiler(const struct net *net) { return net->abi >= 10; }
+bool net_has_optional_receives(const struct net *net) { return net->abi >= 9; }
 
 static const void *find_table(const struct net *net, int abi) {
   char symbol[32];
@@ -70,10 +74,10 @@ ncclResult_t net_init(struct net *net, ncclDebugLogger_t logger) {
 ncclResult_t net_init_class(struct net *net, ncclDebugLogger_t logger, int traffic_class) {
   ncclNetCommConfig_t config = {traffic_class};
   net->ctx = (void *)-1;
-  if (net->abi == 12) return V(12)->init(&net->ctx, 0x1234, &config, logger, NULL);
-  if (net->abi == 11) return V(11)->init(&net->ctx, 0x1234, &config, logger, NULL);
+  if (net->abi == 12) return V(12)->init(&net->ctx, 0x1234, &config, logger, profile);
+  if (net->abi == 11) return V(11)->init(&net->ctx, 0x1234, &config, logger, profile);
   net->ctx = NULL;
-  if (net->abi == 10) return V(10)->init(logger, NULL);
+  if (net->abi == 10) return V(10)->init(logger, profile);
   return net->abi == 9   ? V(9)->init(logger)
          : net->abi == 8 ? V(8)->init(logger)
          : net->abi == 7 ? V(7)->init(logger)
@@ -110,13 +114,21 @@ ncclResult_t net_devices(const struct net *net, int *ndev) { return ALWAYS(devic
 #define COPY_7                          \
   COPY_5;                               \
   properties->device_type = raw.netDeviceType
+#define COPY_8 \
+  COPY_7;      \
+  properties->reg_is_global = raw.regIsGlobal
 #define COPY_9(MAX)                                               \
-  COPY_7;                                                         \
+  COPY_8;                                                         \
+  properties->force_flush = raw.forceFlush;                       \
   if (raw.vProps.ndevs < 1 || raw.vProps.ndevs > (MAX))           \
     fail("device %d is made of %d devices", dev, raw.vProps.ndevs); \
   properties->ndevs = raw.vProps.ndevs;                           \
   memcpy(properties->devices, raw.vProps.devs, sizeof raw.vProps.devs); \
   properties->max_p2p_bytes = raw.maxP2pBytes
+
+#define COPY_11(MAX) \
+  COPY_9(MAX);       \
+  properties->max_multi_request_size = raw.maxMultiRequestSize
 
 static ncclResult_t properties_v2(const struct net *net, int dev, struct properties *properties) {
   char *path = (char *)-1;
@@ -145,12 +157,20 @@ ncclResult_t net_properties(const struct net *net, int dev, struct properties *p
   properties->ndevs = 1;
   properties->devices[0] = dev;
   properties->max_p2p_bytes = (size_t)1 << 30;
+  properties->reg_is_global = properties->force_flush = properties->max_multi_request_size = -1;
+  properties->rail = properties->plane = -1;
   switch (net->abi) {
-  case 12: { GET(12, 12); COPY_9(8); return result; }
-  case 11: { GET(11, 11); COPY_9(4); return result; }
+  case 12: {
+    GET(12, 12);
+    COPY_11(8);
+    properties->rail = raw.railId;
+    properties->plane = raw.planeId;
+    return result;
+  }
+  case 11: { GET(11, 11); COPY_11(4); return result; }
   case 10: { GET(10, 9); COPY_9(4); return result; }
   case 9: { GET(9, 9); COPY_9(4); return result; }
-  case 8: { GET(8, 8); COPY_7; return result; }
+  case 8: { GET(8, 8); COPY_8; return result; }
   case 7: { GET(7, 7); COPY_7; return result; }
   case 6: { GET(6, 5); COPY_5; return result; }
   case 5: { GET(5, 5); COPY_5; return result; }
@@ -233,10 +253,11 @@ ncclResult_t net_dereg(const struct net *net, void *comm, void *mhandle) {
 ncclResult_t net_isend(const struct net *net, void *comm, void *data, size_t size, int tag,
                        void *mhandle, void **request) {
   int narrow = (int)size;
+  void *parent = net->profiled ? profile_parent() : NULL;
   switch (net->abi) {
-  case 12: return V(12)->isend(comm, data, size, tag, mhandle, NULL, request);
-  case 11: return V(11)->isend(comm, data, size, tag, mhandle, NULL, request);
-  case 10: return V(10)->isend(comm, data, size, tag, mhandle, NULL, request);
+  case 12: return V(12)->isend(comm, data, size, tag, mhandle, parent, request);
+  case 11: return V(11)->isend(comm, data, size, tag, mhandle, parent, request);
+  case 10: return V(10)->isend(comm, data, size, tag, mhandle, parent, request);
   case 9: return V(9)->isend(comm, data, size, tag, mhandle, request);
   case 8: return V(8)->isend(comm, data, narrow, tag, mhandle, request);
   case 7: return V(7)->isend(comm, data, narrow, tag, mhandle, request);
@@ -264,13 +285,17 @@ static ncclResult_t irecv_one(const struct net *net, void *comm, int n, void **d
 ncclResult_t net_irecv(const struct net *net, void *comm, int n, void **data, size_t *sizes,
                        int *tags, void **mhandles, void **request) {
   void *parents[MAX_BUFFERS] = {0};
+  /* Not every buffer of a group has one. */
+  for (int i = 0; net->profiled && i < n && i < MAX_BUFFERS; i++)
+    parents[i] = i % 4 == 3 ? NULL : profile_parent();
+  /* Both an array of nulls and no array at all must do. */
+  void **none = net->profiled ? parents : NULL;
   int narrow[MAX_BUFFERS] = {0};
   for (int i = 0; sizes && i < n && i < MAX_BUFFERS; i++) narrow[i] = (int)sizes[i];
   int *few = sizes ? narrow : NULL;
   switch (net->abi) {
   case 12: return V(12)->irecv(comm, n, data, sizes, tags, mhandles, parents, request);
-  /* Both an array of nulls and no array at all must do. */
-  case 11: return V(11)->irecv(comm, n, data, sizes, tags, mhandles, NULL, request);
+  case 11: return V(11)->irecv(comm, n, data, sizes, tags, mhandles, none, request);
   case 10: return V(10)->irecv(comm, n, data, sizes, tags, mhandles, parents, request);
   case 9: return V(9)->irecv(comm, n, data, sizes, tags, mhandles, request);
   case 8: return V(8)->irecv(comm, n, data, few, tags, mhandles, request);
@@ -319,7 +344,8 @@ ncclResult_t net_make_vdevice(const struct net *net, int *index, int count, cons
 
 /* ---- What is always done in the same way ---- */
 
-int find_device(const struct net *net, const char *wanted) {
+/* The index of one device, or -1. */
+static int find_one(const struct net *net, const char *wanted) {
   int count = -1;
   must(net_devices(net, &count), "devices");
   if (count < 1) fail("init succeeded with %d devices", count);
@@ -331,7 +357,59 @@ int find_device(const struct net *net, const char *wanted) {
     must(net_properties(net, dev, &properties), "getProperties");
     if (!strcmp(properties.name, wanted)) return dev;
   }
-  fail("there is no device %s among %d", wanted, count);
+  return -1;
+}
+
+/* What must hold for a device made of `count` others. */
+static void check_virtual(const struct net *net, int made, int count, const int *members) {
+  struct properties whole, member;
+  must(net_properties(net, made, &whole), "getProperties of a device made of several");
+  int speed = 0, common = ~0;
+  if (whole.ndevs != count) fail("device %d is made of %d devices, not %d", made, whole.ndevs, count);
+  for (int i = 0; i < count; i++) {
+    if (whole.devices[i] != members[i])
+      fail("member %d of device %d is device %d, not %d", i, made, whole.devices[i], members[i]);
+    must(net_properties(net, members[i], &member), "getProperties of a member");
+    if (member.ndevs != 1 || member.devices[0] != members[i])
+      fail("device %d is not what it was before it became a member", members[i]);
+    if (!strcmp(whole.name, member.name)) fail("two devices are named %s", whole.name);
+    if (!strstr(whole.name, member.name)) fail("%s does not name %s", whole.name, member.name);
+    speed += member.speed;
+    common &= member.ptr_support;
+  }
+  if (whole.speed != speed) fail("%d Mb/s made of %d", whole.speed, speed);
+  if (whole.ptr_support & ~common)
+    fail("ptrSupport %#x made of %#x", (unsigned)whole.ptr_support, (unsigned)common);
+}
+
+/* Makes one device of those in a list with +. */
+static int make_device(const struct net *net, const char *list) {
+  int members[NCCL_NET_MAX_DEVS_PER_NIC_V12] = {0}, count = 0;
+  char names[1024];
+  snprintf(names, sizeof names, "%s", list);
+  for (char *rest, *name = strtok_r(names, "+", &rest); name; name = strtok_r(NULL, "+", &rest)) {
+    if (count == NCCL_NET_MAX_DEVS_PER_NIC_V12) fail("too many devices: %s", list);
+    members[count] = find_one(net, name);
+    if (members[count++] < 0) fail("there is no device %s", name);
+  }
+  int made = -1, again = -1, single = -1;
+  must(net_make_vdevice(net, &made, count, members), "makeVDevice");
+  check_virtual(net, made, count, members);
+  /* A device made of one is that one; and the same set again is the same device, in any order. */
+  must(net_make_vdevice(net, &single, 1, members), "makeVDevice of one");
+  if (single != members[0]) fail("device %d alone became device %d", members[0], single);
+  int reversed[NCCL_NET_MAX_DEVS_PER_NIC_V12] = {0};
+  for (int i = 0; i < count; i++) reversed[i] = members[count - 1 - i];
+  must(net_make_vdevice(net, &again, count, reversed), "makeVDevice again");
+  if (again != made) fail("%s is device %d and device %d", list, made, again);
+  return made;
+}
+
+int find_device(const struct net *net, const char *wanted) {
+  int device = find_one(net, wanted);
+  if (device >= 0) return device;
+  if (strchr(wanted, '+')) return make_device(net, wanted);
+  fail("there is no device %s", wanted);
 }
 
 void net_join(const struct net *net, int from, int to, void **listener, void **sender,

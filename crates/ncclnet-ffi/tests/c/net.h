@@ -16,6 +16,7 @@ struct net {
   void *library; /* of dlopen */
   const void *table;
   void *ctx; /* of API version 11 and later, after net_init */
+  bool profiled; /* whether messages have parents for the profiler (API version 10 and later) */
 };
 
 /* What a device is, with a default where a version does not say. */
@@ -32,6 +33,10 @@ struct properties {
   int ndevs; /* 1 where the version has no virtual devices */
   int devices[NCCL_NET_MAX_DEVS_PER_NIC_V12];
   size_t max_p2p_bytes; /* 1 GiB, NCCL's own limit, where the version does not say */
+  int reg_is_global;    /* -1 where the version does not say; so are those that follow */
+  int force_flush;
+  int max_multi_request_size;
+  int rail, plane;
 };
 
 /* ---- What is different between versions ---- */
@@ -46,6 +51,9 @@ int net_outstanding(const struct net *net);
 size_t net_handle_size(const struct net *net);
 bool net_has_contexts(const struct net *net);
 bool net_has_vdevices(const struct net *net);
+bool net_has_profiler(const struct net *net);
+/* Whether a receive may go without being waited for (NCCL_NET_OPTIONAL_RECV_COMPLETION). */
+bool net_has_optional_receives(const struct net *net);
 
 /* ---- The functions ---- */
 
@@ -88,7 +96,10 @@ ncclResult_t net_make_vdevice(const struct net *net, int *index, int count, cons
 
 /* ---- What is always done in the same way ---- */
 
-/* The index of a device given by name or index. */
+/*
+ * The index of a device given by name or index. Several of them joined by + are made into one device,
+ * or found to be one already.
+ */
 int find_device(const struct net *net, const char *wanted);
 
 /* Both ends of a connection from `from` to `to`, made in one thread, as NCCL's GPU-direct probe does. */

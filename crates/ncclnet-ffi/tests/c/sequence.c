@@ -3,6 +3,8 @@
 
 #include "sequence.h"
 
+#include "profile.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -409,6 +411,9 @@ void sequence(const char *plugin, int abi, const char *device, const char *peer_
   snprintf(where, sizeof where, "seed %lu", seed);
   net_load(&model.nets[0], plugin, abi);
   for (int i = 1; i < CONTEXTS; i++) model.nets[i] = model.nets[0];
+  /* Messages of one context have parents for the profiler. */
+  model.nets[1].profiled = net_has_profiler(&model.nets[1]);
+  profile_forget();
   must(net_init(&model.nets[0], logger), "init");
   model.live[0] = true;
   model.from = find_device(&model.nets[0], device);
@@ -431,6 +436,9 @@ void sequence(const char *plugin, int abi, const char *device, const char *peer_
   for (int i = 0; i < CONTEXTS; i++)
     if (model.live[i]) must(net_finalize(&model.nets[i]), "finalize");
   log_check();
+  struct profiled counts = profile_counts();
+  if (counts.begun != counts.ended)
+    fail("the profiler: %ld events began, %ld ended", counts.begun, counts.ended);
   if (!model.messages) fail("not one message was sent");
   printf("version %d, seed %lu: %lu steps, %u messages, %d wrong calls\n", abi, seed, steps,
          model.messages, calls);

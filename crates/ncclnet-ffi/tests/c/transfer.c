@@ -3,51 +3,17 @@
 
 #include "transfer.h"
 
-#include <errno.h>
-#include <poll.h>
+#include "channel.h"
+#include "profile.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define GROUP 8
 #define OUTSTANDING NCCL_NET_MAX_REQUESTS /* of the versions that allow most */
-#define CANARY 0x5c
-
-/* ---- The channel beside the network ---- */
-
-static _Thread_local int channel_in, channel_out;
-
-static void channel_write(const void *data, size_t size) {
-  for (const char *from = data; size > 0;) {
-    ssize_t written = write(channel_out, from, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail("the other end is gone");
-    from += written;
-    size -= (size_t)written;
-  }
-}
-
-static void channel_read(void *data, size_t size) {
-  for (char *to = data; size > 0;) {
-    struct pollfd ready = {.fd = channel_in, .events = POLLIN};
-    if (poll(&ready, 1, time_left()) == 0) fail("out of time: waiting for the other end");
-    ssize_t count = read(channel_in, to, size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail("the other end is gone");
-    to += count;
-    size -= (size_t)count;
-  }
-}
-
-void meet(int step) {
-  int theirs = -1;
-  channel_write(&step, sizeof step);
-  channel_read(&theirs, sizeof theirs);
-  if (theirs != step) fail("step %d here, step %d there", step, theirs);
-}
 
 /* ---- Data ---- */
 
@@ -60,27 +26,25 @@ static void fill(unsigned char *data, size_t size, unsigned seed) {
   }
 }
 
-static void verify(const unsigned char *data, size_t size, unsigned seed, const char *what) {
+/* The first byte that is wrong, or `size`. */
+static size_t find_wrong(const unsigned char *data, size_t size, unsigned seed) {
   unsigned state = seed * 2654435761u + 1;
   for (size_t i = 0; i < size; i++) {
     state = state * 1664525u + 1013904223u;
-    if (data[i] != (unsigned char)(state >> 24))
-      fail("%s: byte %zu of %zu is %#x, not %#x", what, i, size, data[i],
-           (unsigned char)(state >> 24));
+    if (data[i] != (unsigned char)(state >> 24)) return i;
   }
+  return size;
+}
+
+static void verify(const unsigned char *data, size_t size, unsigned seed, const char *what) {
+  size_t wrong = find_wrong(data, size, seed);
+  if (wrong < size) fail("%s: byte %zu of %zu is wrong: %#x", what, wrong, size, data[wrong]);
 }
 
 /* Everything behind the received bytes must be as it was. */
 static void verify_untouched(const unsigned char *data, size_t from, size_t to, const char *what) {
   for (size_t i = from; i < to; i++)
     if (data[i] != CANARY) fail("%s: byte %zu behind the message was written", what, i);
-}
-
-static void *allocate(size_t size) {
-  void *data = aligned_alloc(4096, (size + 4095) & ~(size_t)4095);
-  if (!data) fail("out of memory");
-  memset(data, CANARY, (size + 4095) & ~(size_t)4095);
-  return data;
 }
 
 static char *allocate_exactly(size_t size) {
@@ -94,10 +58,10 @@ static char *allocate_exactly(size_t size) {
 struct end {
   const struct net *net;
   void *comm;
-  unsigned char *buffer;
-  size_t size;
-  int type;      /* of memory */
-  void *mhandle; /* of all of the buffer */
+  enum memory memory;
+  struct buffer whole;
+  unsigned char *buffer; /* its data */
+  void *mhandle;         /* of all of it */
 };
 
 /* The request in `*request`; NULL is written in every case, so garbage in it must not survive. */
@@ -118,12 +82,13 @@ static void *start_receive(struct end *end, int n, const size_t *offsets, size_t
     data[i] = end->buffer + offsets[i];
     mhandles[i] = end->mhandle;
   }
+  /* A mark without a meaning in this version, and one that is none. Both must be overwritten. */
+  bool has_marks = net_has_optional_receives(end->net);
+  void *left = n == 1 && !has_marks ? (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION : (void *)-1;
   for (;;) {
-    /* NCCL leaves this mark for one small buffer; it must be overwritten. */
-    void *request = n == 1 ? (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION : (void *)-1;
+    void *request = left;
     must(net_irecv(end->net, end->comm, n, data, capacities, tags, mhandles, &request), what);
-    if (request == (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION)
-      fail("%s: the mark of an optional completion is still there", what);
+    if (request == left) fail("%s: %p is still in the place of the request", what, left);
     if (request) return request;
     look_at_clock(what);
   }
@@ -153,14 +118,18 @@ static void finish(struct end *end, void *request, int n, int *sizes, const char
 /* Flushes what was received. Host memory needs none, which is said by a null request. */
 static void flush(struct end *end, int n, const size_t *offsets, int *sizes) {
   void *data[GROUP], *mhandles[GROUP], *request = (void *)-1;
+  int total = 0;
   for (int i = 0; i < n; i++) {
     data[i] = end->buffer + offsets[i];
     mhandles[i] = end->mhandle;
+    total += sizes[i];
   }
   must(net_iflush(end->net, end->comm, n, data, sizes, mhandles, &request), "iflush");
-  if (!request) return;
-  if (end->type == NCCL_PTR_HOST) fail("iflush of host memory gave a request");
-  finish(end, request, 0, NULL, "flush");
+  if (end->memory == HOST_MEMORY && request) fail("iflush of host memory gave a request");
+  /* Versions 2 and 3 have waited already. */
+  if (end->memory != HOST_MEMORY && total > 0 && end->net->abi >= 4 && !request)
+    fail("%d bytes in GPU memory were not flushed", total);
+  if (request) finish(end, request, 0, NULL, "flush");
 }
 
 /* ---- Another thread registers memory while data moves, as NCCL's service thread does ---- */
@@ -175,19 +144,21 @@ struct registering {
 static void *keep_registering(void *argument) {
   struct registering *registering = argument;
   struct end *end = registering->end;
-  size_t size = 1 << 20;
-  char *memory = allocate(size);
+  enum memory memory = end->memory == GPU_MEMORY ? GPU_MEMORY : HOST_MEMORY;
+  int type = memory == GPU_MEMORY ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
+  struct buffer buffer = buffer_new(memory, 1 << 20);
   while (!atomic_load(&registering->stop)) {
     void *first = NULL, *second = NULL;
-    must(net_reg(end->net, end->comm, memory, size, end->type, &first), "regMr beside data");
-    must(net_reg(end->net, end->comm, memory + 100, 5000, end->type, &second),
+    must(net_reg(end->net, end->comm, buffer.data, buffer.size, type, &first),
+         "regMr beside data");
+    must(net_reg(end->net, end->comm, buffer.data + 100, 5000, type, &second),
          "regMr of a part beside data");
     if (!first || !second || first == second) fail("regMr gave %p and %p", first, second);
     must(net_dereg(end->net, end->comm, first), "deregMr beside data");
     must(net_dereg(end->net, end->comm, second), "deregMr beside data");
     atomic_fetch_add(&registering->rounds, 1);
   }
-  free(memory);
+  buffer_free(&buffer);
   return NULL;
 }
 
@@ -212,7 +183,7 @@ static const int receive_tags[GROUP] = {3, -1, 77, 0, 2147483647, 5, 6, 4};
 /* The order in which the sender sends the buffers of the group. */
 static const int send_order[GROUP] = {5, 1, 7, 0, 3, 2, 6, 4};
 
-enum { OVERSIZE_SENT = 5000, OVERSIZE_POSTED = 1000, OUTSTANDING_SIZE = 65536 };
+enum { OVERSIZE_SENT = 5000, OVERSIZE_POSTED = 1000, OUTSTANDING_SIZE = 65536, LOW_LATENCY = 8192 };
 
 static size_t group_offset(int index) {
   size_t offset = 0;
@@ -275,6 +246,42 @@ static void receive_singly(struct end *end, size_t *offsets, size_t *capacities,
   }
 }
 
+/* Receives that nobody waits for: whoever looks at the data itself sees it come, as in NCCL's protocols
+ * LL and LL128. */
+static void send_unawaited(struct end *end) {
+  int sizes[2];
+  for (unsigned i = 0; i < 4; i++) {
+    fill(end->buffer + i * LOW_LATENCY, LOW_LATENCY, 300 + i);
+    void *request = start_send(end, i * LOW_LATENCY, LOW_LATENCY, 13, "isend to whom looks");
+    finish(end, request, 1, sizes, "send to whom looks");
+  }
+}
+
+static void receive_unawaited(struct end *end) {
+  int sizes[2], tag = 13;
+  size_t capacity = LOW_LATENCY;
+  memset(end->buffer, CANARY, 4 * LOW_LATENCY);
+  for (unsigned i = 0; i < 4; i++) {
+    void *data = end->buffer + i * LOW_LATENCY, *request = NULL;
+    while (!request) {
+      request = (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION;
+      must(net_irecv(end->net, end->comm, 1, &data, &capacity, &tag, &end->mhandle, &request),
+           "irecv that is not awaited");
+      if (request == (void *)NCCL_NET_OPTIONAL_RECV_COMPLETION)
+        fail("the mark of an optional completion is still there");
+      look_at_clock("irecv that is not awaited");
+    }
+    /* The sender waits for the last of these: nothing has been sent yet. */
+    int done = 0;
+    must(net_test(end->net, request, &done, sizes), "test of a receive that is not awaited");
+    if (!done) fail("a receive that nobody waits for is not done");
+    if (i == 3) meet(10);
+  }
+  for (unsigned i = 0; i < 4; i++)
+    while (find_wrong(end->buffer + i * LOW_LATENCY, LOW_LATENCY, 300 + i) < LOW_LATENCY)
+      look_at_clock("data that comes by itself");
+}
+
 static void send_everything(struct end *end, bool logs) {
   int sizes[2];
 
@@ -320,6 +327,9 @@ static void send_everything(struct end *end, bool logs) {
   }
   for (int i = 0; i < count; i++) finish(end, outstanding[i], 1, NULL, "send of many");
   meet(4);
+  if (!net_has_optional_receives(end->net)) return;
+  meet(10);
+  send_unawaited(end);
 }
 
 static void receive_everything(struct end *end) {
@@ -343,7 +353,7 @@ static void receive_everything(struct end *end) {
 
   size_t offset = 0, capacity = 64;
   int tag = 9;
-  memset(end->buffer, CANARY, end->size);
+  memset(end->buffer, CANARY, end->whole.size);
   void *request = start_receive(end, 1, &offset, &capacity, &tag, "irecv of nothing");
   finish(end, request, 1, sizes, "receive of nothing");
   if (sizes[0] != 0) fail("received %d bytes of none", sizes[0]);
@@ -375,19 +385,25 @@ static void receive_everything(struct end *end) {
     verify(end->buffer + offset, OUTSTANDING_SIZE, 200 + (unsigned)i, "many");
   }
   meet(4);
+  if (net_has_optional_receives(end->net)) receive_unawaited(end);
 }
 
 /* ---- Connections ---- */
 
-/* The ways in which a connection ends. */
-enum closing { SENDER_FIRST, RECEIVER_FIRST, TOGETHER, WITH_REQUESTS, CLOSINGS };
+/* The memory that an end sends from or receives into. */
+static void give_memory(struct end *end, enum memory memory) {
+  end->memory = memory;
+  end->whole = buffer_new(memory, buffer_size());
+  end->buffer = end->whole.data;
+  end->mhandle = buffer_register(&end->whole, end->net, end->comm);
+}
 
-static void send_round(const struct net *net, int device, int type, enum closing closing,
+static void send_round(const struct net *net, int device, enum memory memory, enum closing closing,
                        bool logs) {
   /* No longer than NCCL's own, so that a sanitizer sees what is read behind it. */
   char *handle = allocate_exactly(net_handle_size(net));
   channel_read(handle, net_handle_size(net));
-  struct end end = {.net = net, .type = type};
+  struct end end = {.net = net};
   while (!end.comm) {
     end.comm = (void *)-1;
     must(net_connect(net, device, handle, &end.comm), "connect");
@@ -395,9 +411,7 @@ static void send_round(const struct net *net, int device, int type, enum closing
     look_at_clock("connect");
   }
   free(handle);
-  end.size = buffer_size();
-  end.buffer = allocate(end.size);
-  must(net_reg(net, end.comm, end.buffer, end.size, type, &end.mhandle), "regMr");
+  give_memory(&end, memory);
 
   struct registering registering;
   begin_registering(&registering, &end);
@@ -421,10 +435,11 @@ static void send_round(const struct net *net, int device, int type, enum closing
   if (net_close_send(net, end.comm) == ncclSuccess) fail("closeSend worked twice");
   must(net_close_send(net, NULL), "closeSend of null");
   meet(7);
-  free(end.buffer);
+  buffer_free(&end.whole);
 }
 
-static void receive_round(const struct net *net, int device, int type, enum closing closing) {
+static void receive_round(const struct net *net, int device, enum memory memory,
+                          enum closing closing) {
   char *handle = allocate_exactly(net_handle_size(net));
   memset(handle, 0xaa, net_handle_size(net));
   void *listener = NULL;
@@ -437,7 +452,7 @@ static void receive_round(const struct net *net, int device, int type, enum clos
   }
   channel_write(handle, net_handle_size(net));
   free(handle);
-  struct end end = {.net = net, .type = type};
+  struct end end = {.net = net};
   while (!end.comm) {
     end.comm = (void *)-1;
     must(net_accept(net, listener, &end.comm), "accept");
@@ -446,9 +461,7 @@ static void receive_round(const struct net *net, int device, int type, enum clos
   }
   bool close_listener_last = closing == RECEIVER_FIRST;
   if (!close_listener_last) must(net_close_listen(net, listener), "closeListen");
-  end.size = buffer_size();
-  end.buffer = allocate(end.size);
-  must(net_reg(net, end.comm, end.buffer, end.size, type, &end.mhandle), "regMr");
+  give_memory(&end, memory);
 
   struct registering registering;
   begin_registering(&registering, &end);
@@ -464,10 +477,16 @@ static void receive_round(const struct net *net, int device, int type, enum clos
     meet(5);
     meet(6);
   } else {
+    if (closing == SENDER_FIRST) {
+      /* What has arrived can be flushed, although the sender is gone. */
+      size_t offset = 0;
+      int size = OUTSTANDING_SIZE;
+      meet(6);
+      flush(&end, 1, &offset, &size);
+    }
     must(net_dereg(net, end.comm, end.mhandle), "deregMr");
   }
   must(net_dereg(net, end.comm, NULL), "deregMr of null");
-  if (closing == SENDER_FIRST) meet(6);
   must(net_close_recv(net, end.comm), "closeRecv");
   if (closing == RECEIVER_FIRST) meet(6);
   if (net_close_recv(net, end.comm) == ncclSuccess) fail("closeRecv worked twice");
@@ -476,17 +495,46 @@ static void receive_round(const struct net *net, int device, int type, enum clos
   if (net_close_listen(net, listener) == ncclSuccess) fail("closeListen worked twice");
   must(net_close_listen(net, NULL), "closeListen of null");
   meet(7);
-  free(end.buffer);
+  buffer_free(&end.whole);
 }
 
-void transfer(const struct net *net, int device, int type, bool first, int in, int out,
+/* What the profiler was told of a connection that is closed: everything that began has ended, and it
+ * was on the devices that the connection has. */
+static void check_profile(const struct net *net, int device, bool sends) {
+  struct profiled counts = profile_counts();
+  if (counts.begun != counts.ended)
+    fail("the profiler: %ld events began, %ld ended", counts.begun, counts.ended);
+  if (!net->profiled) {
+    if (counts.begun || counts.devices[0] || counts.devices[1])
+      fail("the profiler: %ld events without a parent", counts.begun);
+    return;
+  }
+  if (!counts.begun) fail("the profiler heard of nothing");
+  struct properties properties;
+  must(net_properties(net, device, &properties), "getProperties");
+  uint64_t own[2] = {0, 0};
+  for (int i = 0; i < properties.ndevs; i++)
+    own[properties.devices[i] / 64] |= (uint64_t)1 << properties.devices[i] % 64;
+  /* Messages are cut over all devices; what is announced takes one of them. */
+  for (int half = 0; half < 2; half++)
+    if (sends ? counts.devices[half] != own[half] : (counts.devices[half] & ~own[half]) != 0)
+      fail("the profiler: events on devices %#llx of %#llx",
+           (unsigned long long)counts.devices[half], (unsigned long long)own[half]);
+}
+
+void transfer(const struct net *net, int device, enum memory memory, int closings, bool first,
               bool logs) {
-  channel_in = in;
-  channel_out = out;
-  for (int closing = 0; closing < CLOSINGS; closing++) {
+  struct net here = *net;
+  for (int closing = SENDER_FIRST; closing <= WITH_REQUESTS; closing *= 2) {
+    if (!(closings & closing)) continue;
     for (int turn = 0; turn < 2; turn++) {
-      if ((turn == 0) == first) receive_round(net, device, type, (enum closing)closing);
-      else send_round(net, device, type, (enum closing)closing, logs);
+      bool sends = (turn == 0) != first;
+      /* With and without parents: the profiler has nothing to do with the data. */
+      here.profiled = net_has_profiler(net) && closing != RECEIVER_FIRST;
+      profile_forget();
+      if (sends) send_round(&here, device, memory, (enum closing)closing, logs);
+      else receive_round(&here, device, memory, (enum closing)closing);
+      check_profile(&here, device, sends);
     }
   }
 }

@@ -1,0 +1,175 @@
+//! What the log says of the devices: by which numbers NCCL calls them, what they can reach, which
+//! address each has and why.
+
+use std::sync::Arc;
+
+use ibnet::{DeviceInfo, PortReport, Transport};
+use verbs::LinkLayer;
+
+use super::properties::{Properties, UNKNOWN_SPEED_MBPS};
+use crate::abi::MAX_NET_DEVICES;
+
+/// Describes the physical devices of `transport`, of which NCCL sees those that are `known`.
+pub(super) fn devices(transport: &Transport, known: &[Arc<Properties>]) {
+    let infos = transport.devices();
+    let numbered = || {
+        let devices = known.iter().map(|properties| properties.device);
+        devices.map(|device| (device, &infos[device])).enumerate()
+    };
+    let list: Vec<String> = numbered()
+        .map(|(number, (_, info))| format!("[{number}] {}", label(info)))
+        .collect();
+    tracing::info!("devices: {}", list.join(" "));
+    for (number, (device, info)) in numbered() {
+        tracing::info!("[{number}] {}: {}", label(info), abilities(info));
+        match transport.port_reports(device) {
+            Ok(reports) => {
+                for report in &reports {
+                    tracing::info!("{}: {}", report.label, address(report));
+                }
+            }
+            // It is asked again, and warned of, when it is to connect.
+            Err(error) => tracing::debug!("{}: {error}", label(info)),
+        }
+    }
+    let hidden = infos.len() - known.len();
+    if hidden > 0 {
+        tracing::warn!(
+            "NCCL has room for {MAX_NET_DEVICES} devices: the last {hidden} are left out; choose \
+             with NCCL_IB_HCA"
+        );
+    }
+}
+
+/// Describes a device that was made of others.
+pub(super) fn virtual_device(number: usize, info: &DeviceInfo) {
+    tracing::info!(
+        "device [{number}] is made of {:?}: {}, {} Mb/s, {}",
+        info.members,
+        info.name,
+        info.speed_mbps,
+        abilities(info)
+    );
+}
+
+fn label(info: &DeviceInfo) -> String {
+    format!("{}:{}", info.name, info.port)
+}
+
+/// What of a device matters to a job, beside what the transport says of it.
+fn abilities(info: &DeviceInfo) -> String {
+    let mut parts = vec![
+        match (info.peer_memory, info.dmabuf) {
+            (true, true) => "GPU memory through a peer-memory module or as DMA-BUF",
+            (true, false) => "GPU memory through a peer-memory module",
+            (false, true) => "GPU memory as DMA-BUF",
+            (false, false) => {
+                "no GPU memory, NCCL copies it (no peer-memory module is loaded, and no DMA-BUF can \
+                 be registered)"
+            }
+        }
+        .to_owned(),
+    ];
+    if info.force_flush {
+        parts.push("every receive into it is flushed".to_owned());
+    }
+    if let Some(rail) = info.rail {
+        parts.push(format!("rail {rail}"));
+    }
+    if let Some(plane) = info.plane {
+        parts.push(format!("plane {plane}"));
+    }
+    if info.speed_mbps == 0 {
+        parts.push(format!(
+            "its speed is not known, and NCCL is told {UNKNOWN_SPEED_MBPS} Mb/s"
+        ));
+    }
+    parts.join(", ")
+}
+
+/// The address of a port, and why it is this one.
+fn address(report: &PortReport) -> String {
+    let is_infiniband = report.link_layer == LinkLayer::InfiniBand;
+    let gid = match &report.gid {
+        Ok(selection) => choice(selection),
+        Err(_) if is_infiniband => "no GID".to_owned(),
+        Err(none) => none.to_string(),
+    };
+    if is_infiniband {
+        format!("LID {}, {gid}", report.lid)
+    } else {
+        gid
+    }
+}
+
+/// The chosen entry of a GID table, and what is the matter with the others.
+fn choice(selection: &ibnet::gid::Selection) -> String {
+    /// So many others at most: some tables have hundreds of entries.
+    const OTHERS: usize = 6;
+    let (chosen, others): (Vec<_>, Vec<_>) = selection
+        .verdicts
+        .iter()
+        .filter(|verdict| !verdict.entry.gid.is_zero())
+        .partition(|verdict| verdict.is_chosen());
+    let mut line = String::from("GID ");
+    for (position, verdict) in chosen.iter().chain(others.iter().take(OTHERS)).enumerate() {
+        if position > 0 {
+            line.push_str("; not ");
+        }
+        line.push_str(&verdict.to_string());
+    }
+    if others.len() > OTHERS {
+        line.push_str(&format!("; nor {} more", others.len() - OTHERS));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use ibnet::gid;
+    use verbs::GidTableEntry;
+
+    use super::*;
+
+    /// A table in the words of `show_gids`, as in the tests of `gid`.
+    fn entries(text: &str) -> Vec<GidTableEntry> {
+        gid::text::parse(text).unwrap().remove(0).entries
+    }
+
+    fn chosen_of(text: &str) -> String {
+        let policy = gid::Policy::default();
+        choice(&gid::select(&entries(text), LinkLayer::Ethernet, &policy).unwrap())
+    }
+
+    #[test]
+    fn the_choice_comes_first_and_the_others_say_why_not() {
+        let line = chosen_of(
+            "mlx5_0:1 Ethernet\n\
+             0: RoCEv1 fe80::1 on eth2\n\
+             1: RoCEv2 fe80::1 on eth2\n\
+             2: RoCEv1 10.1.2.3 on eth2\n\
+             3: RoCEv2 10.1.2.3 on eth2\n",
+        );
+        assert!(
+            line.starts_with("GID 3: RoCEv2 10.1.2.3 on eth2: chosen; not 0: "),
+            "{line}"
+        );
+        assert!(
+            line.contains("not 2: RoCEv1 10.1.2.3 on eth2: older version"),
+            "{line}"
+        );
+        assert_eq!(line.matches("; not ").count(), 3);
+    }
+
+    #[test]
+    fn a_long_table_is_cut() {
+        let rows: Vec<String> = (0..40)
+            .map(|index| format!("{index}: RoCEv2 10.1.2.{} on eth2", index + 1))
+            .collect();
+        let line = chosen_of(&format!("mlx5_0:1 Ethernet\n{}\n", rows.join("\n")));
+        assert!(line.starts_with("GID 0: "), "{line}");
+        assert!(line.ends_with("; nor 33 more"), "{line}");
+    }
+}

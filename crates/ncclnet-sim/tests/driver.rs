@@ -6,7 +6,7 @@ mod common;
 
 mod machine;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ const PAIR: [&str; 4] = ["--dev", "sim0", "--peer-dev", "sim1"];
 
 /// Runs a driver on simulated devices that can reach GPU memory, and gives what it wrote.
 fn run(
-    driver: &PathBuf,
+    driver: &Path,
     abi: u32,
     arguments: &[&str],
     variables: &[(&str, &str)],

@@ -39,6 +39,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_setting_is_on_the_manual_page() {
+        let page = include_str!("../../../../docs/plugin.md");
+        let asked = std::cell::RefCell::new(std::collections::BTreeSet::new());
+        Config::from_variables(&|name| {
+            asked.borrow_mut().insert(name.to_owned());
+            None
+        })
+        .unwrap();
+        let missing: Vec<_> = asked
+            .into_inner()
+            .into_iter()
+            .filter(|name| !page.contains(&format!("\n| `{name}` |")))
+            .collect();
+        assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
     fn what_is_set_is_said_with_what_it_changes() {
         let said = |variables: &[(&str, &str)]| {
             let config = Config::from_variables(&|name| {

@@ -157,6 +157,7 @@ static void *keep_registering(void *argument) {
     must(net_dereg(end->net, end->comm, first), "deregMr beside data");
     must(net_dereg(end->net, end->comm, second), "deregMr beside data");
     atomic_fetch_add(&registering->rounds, 1);
+    sleep_a_millisecond();
   }
   buffer_free(&buffer);
   return NULL;

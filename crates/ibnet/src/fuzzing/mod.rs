@@ -6,7 +6,7 @@
 //! tests and under the feature `fuzzing`, which only the crate in `fuzz/` uses. Its README says
 //! how to run it.
 //!
-//! On a stable compiler [`replay`] gives every target the committed corpus and some thousands of
+//! On a stable compiler `replay` gives every target the committed corpus and some thousands of
 //! inputs made from it.
 #![forbid(unsafe_code)]
 #![allow(

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use super::samples::{self, KINDS, frame};
 use crate::handle::Handle;
+use crate::handshake::message::{Link, Message};
 use crate::immediate::{Immediate, SizeTold, lap};
 use crate::ring;
 
@@ -110,8 +111,18 @@ fn handshakes() -> Vec<Seed> {
         connector("out_of_turn", one(&[says("endpoint")])),
         connector("refused", one(&[says("refusal")])),
         connector("spoilt_plan", one(&[spoilt(1), work()])),
+        connector("another_link", one(&[raw(&other_link()), work()])),
         connector("closing", one(&[says("plan"), work(), says("closing")])),
     ]
+}
+
+/// A plan that is good but for a listener whose port is no Ethernet.
+fn other_link() -> Vec<u8> {
+    let mut plan = samples::plan(1);
+    let port = &mut plan.party.devices[0];
+    port.link = Link::InfiniBand;
+    (port.prefix_length, port.roce_version) = (None, None);
+    frame(&Message::Plan(plan))
 }
 
 fn handles() -> Vec<Seed> {

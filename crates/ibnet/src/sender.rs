@@ -583,33 +583,37 @@ impl SendConnection {
     }
 
     /// An announcement has come, which the ring tells more of; replaces the receives in batches.
+    /// Out of the way of [`complete`](Self::complete), whose other cases are those that count.
     #[cold]
-    fn announced(&mut self, wr_id: u64) -> Result<(), Error> {
+    fn announced(&mut self, wr_id: u64) {
         let announcements = &mut self.announcements;
         if wr_id != ANNOUNCED {
-            return Ok(());
+            return;
         }
         announcements.to_replace += 1;
         if announcements.to_replace < announcements.batch {
-            return Ok(());
+            return;
         }
         announcements.to_replace = 0;
         let queue_pair = &self.core.paths[ANNOUNCE_PATH].queue_pair;
-        let posted = post_receives(queue_pair, ANNOUNCED, announcements.batch);
-        posted.map_err(|error| self.post_failed(error))
+        if let Err(error) = post_receives(queue_pair, ANNOUNCED, announcements.batch) {
+            // Every later call gets the error.
+            self.post_failed(error);
+        }
     }
 
-    fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
+    fn complete(&mut self, completion: &WorkCompletion) {
         if !completion.is_success() {
             self.core.work_failed(completion);
-            return Ok(());
+            return;
         }
         let work = WorkId::decode(completion.wr_id());
         let (Some(path), Some(parts)) = (
             self.core.paths.get_mut(work.path),
             self.parts.get_mut(work.path),
         ) else {
-            return self.announced(completion.wr_id());
+            self.announced(completion.wr_id());
+            return;
         };
         path.finished(work.requests);
         self.under_way[path.device] = self.under_way[path.device].saturating_sub(1);
@@ -622,7 +626,6 @@ impl SendConnection {
         {
             send.outstanding = send.outstanding.saturating_sub(1);
         }
-        Ok(())
     }
 
     /// The receiver has left, and has told how much of each path it has taken.
@@ -670,7 +673,7 @@ impl End for SendConnection {
             let count = self.core.poll(device)?;
             for index in 0..count {
                 let completion = self.core.completion(index);
-                self.complete(&completion)?;
+                self.complete(&completion);
             }
             total += count;
         }

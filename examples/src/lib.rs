@@ -3,14 +3,20 @@
 //! Simulated devices belong to the process, so that all ends of all connections must be threads of
 //! it. What else differs is nothing: the same code runs on both.
 
+mod arguments;
+mod handles;
 mod parent;
+mod scene;
 
 use std::fmt;
 
 use ibnet::{Config, Error, Transport};
 use simverbs::{BuildError, DeviceSpec, Fabric};
 
+pub use arguments::Arguments;
+pub use handles::{from_text, to_text};
 pub use parent::die_with_parent;
+pub use scene::{Scene, index_of};
 
 /// Which devices the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,15 +87,27 @@ impl Devices {
     /// Real devices are wanted and none can be used, or they are there and something else is wrong,
     /// such as a setting; or the simulator cannot be made.
     pub fn open(wanted: Wanted, config: Config) -> Result<Self, Box<dyn std::error::Error>> {
+        Self::open_several(wanted, config, 2)
+    }
+
+    /// As [`open`](Self::open), with `count` devices if they are simulated.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_several(
+        wanted: Wanted,
+        config: Config,
+        count: usize,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
         if wanted == Wanted::Simulated {
-            return Ok(Self::Simulated(Simulator::new(None)?));
+            return Ok(Self::Simulated(Simulator::new(count, None)?));
         }
         match Transport::open(config) {
             Ok(transport) => Ok(Self::Real(transport)),
             Err(reason @ (Error::LibraryMissing(_) | Error::NoDevices { .. }))
                 if wanted == Wanted::Any =>
             {
-                Ok(Self::Simulated(Simulator::new(Some(reason))?))
+                Ok(Self::Simulated(Simulator::new(count, Some(reason))?))
             }
             Err(error) => Err(error.into()),
         }
@@ -106,18 +124,18 @@ impl fmt::Display for Devices {
     }
 }
 
-/// Two RoCE devices that exist in this process only, `sim0` and `sim1`, joined by a network.
+/// RoCE devices that exist in this process only, `sim0`, `sim1` and so on, joined by a network.
 pub struct Simulator {
     fabric: Fabric,
     reason: Option<Error>,
 }
 
 impl Simulator {
-    fn new(reason: Option<Error>) -> Result<Self, BuildError> {
-        let fabric = Fabric::builder()
-            .device(DeviceSpec::roce("sim0"))
-            .device(DeviceSpec::roce("sim1"))
-            .build()?;
+    fn new(devices: usize, reason: Option<Error>) -> Result<Self, BuildError> {
+        let builder = (0..devices).fold(Fabric::builder(), |builder, number| {
+            builder.device(DeviceSpec::roce(format!("sim{number}")))
+        });
+        let fabric = builder.build()?;
         Ok(Self { fabric, reason })
     }
 

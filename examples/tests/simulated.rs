@@ -1,11 +1,17 @@
 //! The example programs on simulated devices, as a user runs them.
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 const RING: &str = env!("CARGO_BIN_EXE_ring_allreduce");
 const PING_PONG: &str = env!("CARGO_BIN_EXE_ping_pong");
 const DEVICES: &str = env!("CARGO_BIN_EXE_devices");
+const SEND_FILE: &str = env!("CARGO_BIN_EXE_send_file");
+const MANY_TO_ONE: &str = env!("CARGO_BIN_EXE_many_to_one");
+const VIRTUAL_DEVICE: &str = env!("CARGO_BIN_EXE_virtual_device");
+const IDLE_RECEIVERS: &str = env!("CARGO_BIN_EXE_idle_receivers");
 
 /// Runs a program where no real device can be found: what it printed, and whether it was content.
 fn run(program: &str, line: &str) -> (String, bool) {
@@ -108,6 +114,121 @@ fn a_device_that_is_not_there_is_named() {
     }
 }
 
+/// A folder of this process, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("ibnet-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_file_arrives_whole() {
+    let folder = Folder::new("send-file");
+    let (file, copy) = (folder.path("file"), folder.path("copy"));
+    for (size, chunk) in [(0, 1024), (1, 64), (640_000, 4096), (1_000_001, 65_536)] {
+        let bytes: Vec<u8> = (0..size).map(|at: u32| (at * 7 % 251) as u8).collect();
+        fs::write(&file, &bytes).unwrap();
+        let line = format!("{file} --output {copy} --chunk {chunk}");
+        let (text, success) = run(SEND_FILE, &line);
+        assert!(success, "{text}");
+        assert!(
+            text.starts_with("# sending a file on simulated devices"),
+            "{text}"
+        );
+        assert!(text.contains("/no/such/libibverbs.so"), "{text}");
+        assert!(text.contains(", right"), "{text}");
+        assert_eq!(text.contains("received: 100 %"), size > 0, "{text}");
+        assert!(fs::read(&copy).unwrap() == bytes, "{size} bytes in {chunk}");
+        fs::remove_file(&copy).unwrap();
+    }
+    let (text, success) = run(SEND_FILE, &format!("{file}-none --output {copy}"));
+    assert!(!success && text.contains("No such file"), "{text}");
+    let (text, success) = run(SEND_FILE, &format!("{file} --output {copy}/none/copy"));
+    assert!(!success && text.contains("copy.part: "), "{text}");
+    // Nothing half done is left.
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+}
+
+#[test]
+fn many_senders_are_served_by_one_receiver() {
+    for (senders, messages) in [(1, 1), (5, 40), (40, 5)] {
+        let line = format!("--senders {senders} --messages {messages} --size 1000");
+        let (text, success) = run(MANY_TO_ONE, &line);
+        assert!(success, "{text}");
+        assert!(
+            text.starts_with("# many to one on simulated devices"),
+            "{text}"
+        );
+        let served = format!(": {messages} messages, in order");
+        assert_eq!(text.matches(&served).count(), senders, "{text}");
+        let all = format!("{} messages of 1000 bytes", senders * messages);
+        assert!(text.contains(&all), "{text}");
+    }
+}
+
+#[test]
+fn a_virtual_device_uses_both_of_its_ports() {
+    let (text, success) = run(VIRTUAL_DEVICE, "--size 400000 --messages 10");
+    assert!(success, "{text}");
+    assert!(
+        text.starts_with("# a virtual device on simulated devices"),
+        "{text}"
+    );
+    assert!(
+        text.contains("sim0+sim1 is one device of 200000 Mb/s"),
+        "{text}"
+    );
+    let carried = |name: &str| -> Vec<u64> {
+        let of_device = text
+            .lines()
+            .filter(|line| line.trim_start().starts_with(&format!("{name}: ")));
+        let bytes = of_device.filter_map(|line| line.split_whitespace().nth(3));
+        bytes.map(|bytes| bytes.parse().unwrap()).collect()
+    };
+    // Alone it has all, together half.
+    let (first, second) = (carried("sim0"), carried("sim1"));
+    assert_eq!(
+        (first[0], first.len(), second.len()),
+        (4_000_000, 2, 1),
+        "{text}"
+    );
+    assert_eq!(first[1] + second[0], 4_000_000, "{text}");
+    assert!(first[1].abs_diff(second[0]) < 10_000, "{text}");
+
+    let one = "--simulator --devices sim3,sim3";
+    let (text, success) = run(VIRTUAL_DEVICE, one);
+    assert!(!success && text.contains("only sim3"), "{text}");
+}
+
+#[test]
+fn waiting_costs_no_processor_time() {
+    let (text, success) = run(IDLE_RECEIVERS, "--connections 100 --messages 20 --idle 500");
+    assert!(success, "{text}");
+    assert!(
+        text.starts_with("# idle receivers on simulated devices"),
+        "{text}"
+    );
+    assert!(text.contains("then 2000 messages"), "{text}");
+    let after = text.split("500 ms of waiting: ").nth(1).unwrap();
+    let used: f64 = after.split_whitespace().next().unwrap().parse().unwrap();
+    // Whoever polls needs 500 ms; a timer for each connection would be seen, too.
+    assert!(used < 25.0, "{text}");
+}
+
 #[test]
 fn the_simulator_is_not_for_those_who_want_real_devices() {
     for (program, line) in [
@@ -116,6 +237,11 @@ fn the_simulator_is_not_for_those_who_want_real_devices() {
         (PING_PONG, "--no-simulator"),
         (PING_PONG, "--device mlx5_0"),
         (PING_PONG, "--listen"),
+        (SEND_FILE, "--no-simulator file --output copy"),
+        (SEND_FILE, "--listen --output copy"),
+        (MANY_TO_ONE, "--device mlx5_0"),
+        (VIRTUAL_DEVICE, "--devices mlx5_0,mlx5_1"),
+        (IDLE_RECEIVERS, "--no-simulator"),
     ] {
         let (text, success) = run(program, line);
         assert!(!success, "{line}: {text}");

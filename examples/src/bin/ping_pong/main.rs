@@ -23,7 +23,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use ibnet::{Config, ConnectOptions, Handle, HcaFilter, Transport};
-use ibnet_examples::{Devices, Simulator, Wanted, check_name, die_with_parent};
+use ibnet_examples::{Devices, Simulator, Wanted, check_name, die_with_parent, from_text, to_text};
 use measure::{End, Outcome};
 use options::{Options, Role};
 
@@ -90,7 +90,7 @@ fn between_processes(options: &Options, transport: &Transport) -> Outcome<()> {
         if line.trim().is_empty() {
             return Err("the peer did not start to listen".into());
         }
-        connect(options, transport, &parse(&line)?)
+        connect(options, transport, &from_text(&line)?)
     })();
     if outcome.is_err() {
         let _ = peer.kill();
@@ -162,14 +162,14 @@ fn check_real(device: Option<&str>) -> Outcome<()> {
 fn listen_alone(options: &Options) -> Outcome<()> {
     let transport = open_real(options.device.as_deref())?;
     listen(options, &transport, |handle| {
-        println!("{}", to_hex(&handle.to_bytes()));
+        println!("{}", to_text(handle));
         Ok(std::io::stdout().flush()?)
     })
 }
 
 /// The second of two hosts.
 fn connect_alone(options: &Options, handle: &str) -> Outcome<()> {
-    let handle = parse(handle)?;
+    let handle = from_text(handle)?;
     let transport = open_real(options.device.as_deref())?;
     println!("# ping-pong on real devices");
     connect(options, &transport, &handle)
@@ -204,19 +204,4 @@ fn connect(options: &Options, transport: &Transport, handle: &Handle) -> Outcome
     let receiving = listener.accept()?;
     println!("# {}", sending.description());
     End::new(sending, receiving, options)?.ask()
-}
-
-/// A handle as it is printed.
-fn parse(text: &str) -> Outcome<Handle> {
-    let bytes = from_hex(text.trim()).ok_or("that is no handle")?;
-    Ok(Handle::from_bytes(&bytes)?)
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    (0..text.len()).step_by(2).map(digit).collect()
 }

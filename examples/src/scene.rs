@@ -1,0 +1,74 @@
+//! A transport for a program that has both ends of its connections in this process.
+
+use std::error::Error;
+
+use ibnet::{Config, HcaFilter, Transport};
+
+use crate::{Devices, Simulator, Wanted};
+
+/// A transport, and the simulator that its devices may be of.
+pub struct Scene {
+    /// Over the devices that are wanted.
+    pub transport: Transport,
+    _simulator: Option<Simulator>,
+}
+
+impl Scene {
+    /// Opens what is wanted, `simulated` devices if they are that, and only those that are in
+    /// `names` unless it is empty. Prints the first lines of the program `title`: what it runs on
+    /// and why.
+    ///
+    /// # Errors
+    /// A setting of the environment that means nothing, or no such devices.
+    pub fn open(
+        title: &str,
+        wanted: Wanted,
+        simulated: usize,
+        names: &[String],
+    ) -> Result<Self, Box<dyn Error>> {
+        let mut config = Config::from_env()?;
+        if !names.is_empty() {
+            let list = format!("={}", names.join(","));
+            config.hca = HcaFilter::parse(&list).map_err(|invalid| invalid.0)?;
+        }
+        let devices = Devices::open_several(wanted, config.clone(), simulated)?;
+        println!("# {title} {devices}");
+        match devices {
+            Devices::Real(transport) => Ok(Self {
+                transport,
+                _simulator: None,
+            }),
+            Devices::Simulated(simulator) => {
+                if let Some(reason) = simulator.reason() {
+                    println!("# because: {reason}");
+                }
+                Ok(Self {
+                    transport: Transport::with_library(simulator.library(), config)?,
+                    _simulator: Some(simulator),
+                })
+            }
+        }
+    }
+}
+
+/// The index of the device `name`, or of the device at `default`, or of the last if there are fewer.
+///
+/// # Errors
+/// There is no such device.
+pub fn index_of(
+    transport: &Transport,
+    name: Option<&str>,
+    default: usize,
+) -> Result<usize, String> {
+    let devices = transport.devices();
+    let Some(name) = name else {
+        return Ok(default.min(devices.len().saturating_sub(1)));
+    };
+    let place = devices.iter().position(|device| {
+        device.name == name || format!("{}:{}", device.name, device.port) == name
+    });
+    place.ok_or_else(|| {
+        let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();
+        format!("there is no device {name}; there are {}", names.join(", "))
+    })
+}

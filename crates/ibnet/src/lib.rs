@@ -38,7 +38,17 @@
 //! # Two layers
 //! The *safe* layer above moves a [`Buffer`] into each request and hands it back when the request
 //! is done. The *raw* layer ([`SendConnection::isend`], [`RecvConnection::irecv`] and their `test`)
-//! takes pointers and is what the NCCL plugin uses; its functions never wait.
+//! takes pointers and is what the NCCL plugin uses; its functions never wait. [`raw`] is its
+//! contract.
+//!
+//! # Waiting
+//! Each operation of the safe layer comes as `try_…` or `poll`, which never waits; as a call that
+//! waits; with `…_until` and `…_timeout`, which give back what they were given if the time runs out;
+//! and with `…_async`, a [`future`] that needs no runtime.
+//!
+//! A connection is made for polling, which has the least latency: then waiting for it polls, too,
+//! and lets go of the processor only little by little. One that is made with
+//! [`notify`](ConnectOptions::notify) sleeps instead, until its devices have news.
 //!
 //! # What a connection is
 //! One direction, from the end that connected to the end that listened. The receiver announces
@@ -91,6 +101,7 @@ mod pairing;
 mod part_log;
 mod path;
 mod random;
+pub mod raw;
 mod receiver;
 mod region;
 mod requests;

@@ -267,6 +267,8 @@ impl Drop for Monitor {
             return;
         }
         if let Some(thread) = self.thread.take()
+            // A waker may drop the last user on the thread itself, which then ends by itself.
+            && thread.thread().id() != thread::current().id()
             && thread.join().is_err()
         {
             tracing::warn!("the events thread had panicked");

@@ -1,5 +1,11 @@
 //! Futures that are dropped before their end.
 
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use ibnet::{RecvConnection, Transport};
+
 use crate::rig::{
     BOTH, connect, connect_options, fabric, listen_options, poll_once, run, sent, space, transport,
 };
@@ -41,7 +47,7 @@ fn a_ticket_that_is_taken_out_is_as_good_as_before() {
     let mut waiting = sending.wait_async(send);
     // It is done already, perhaps; the ticket then was used up.
     let is_done = {
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut context = Context::from_waker(Waker::noop());
         std::pin::Pin::new(&mut waiting)
             .poll(&mut context)
             .is_ready()
@@ -91,4 +97,63 @@ fn an_accept_that_is_dropped_loses_no_client() {
     poll_once(&mut listener.accept_async());
     let (accepted, _) = run(crate::rig::both(connecting, listener.accept_async()));
     assert!(accepted.0.is_ok() && accepted.1.is_ok());
+}
+
+/// Drops everything when it is woken, as a runtime that shuts down may do with its tasks.
+struct DropsAll(Mutex<Option<(RecvConnection, Transport)>>);
+
+impl Wake for DropsAll {
+    fn wake(self: Arc<Self>) {
+        let all = self.0.lock().unwrap().take();
+        drop(all);
+    }
+}
+
+#[test]
+fn a_waker_may_drop_the_last_user_of_the_transport() {
+    let fabric = fabric();
+    for is_by_completion in [true, false] {
+        let transport = transport(&fabric);
+        let sender_transport = crate::rig::transport(&fabric);
+        let mut listener = transport.listen_with(1, listen_options(true)).unwrap();
+        let connecting = sender_transport
+            .connect(0, &listener.handle(), connect_options(true))
+            .unwrap();
+        let ((sending, receiving), _) = run(crate::rig::both(connecting, listener.accept_async()));
+        let (mut sending, mut receiving) = (sending.unwrap(), receiving.unwrap());
+        drop(listener);
+
+        let waker = Arc::new(DropsAll(Mutex::new(None)));
+        let ticket = receiving.recv(space(&receiving), 0).unwrap();
+        let mut waiting = receiving.wait_async(ticket);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(
+            std::pin::Pin::new(&mut waiting)
+                .poll(&mut context)
+                .is_pending()
+        );
+        let as_waker = Waker::from(Arc::clone(&waker));
+        let mut context = Context::from_waker(&as_waker);
+        assert!(
+            std::pin::Pin::new(&mut waiting)
+                .poll(&mut context)
+                .is_pending()
+        );
+        drop(waiting);
+        *waker.0.lock().unwrap() = Some((receiving, transport));
+
+        if is_by_completion {
+            let send = sending.send(sent(&sending, b"x"), 0).unwrap();
+            // It may have arrived when the receiver leaves, or not.
+            let _ = sending.wait(send);
+        } else {
+            sending.close().unwrap();
+        }
+        // Everything of the receiver's transport is gone, and its thread has not hung or panicked.
+        let deadline = Instant::now() + crate::rig::LIMIT;
+        while fabric.live_objects().contexts > 4 {
+            assert!(Instant::now() < deadline, "the transport lives on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

@@ -205,9 +205,8 @@ pub(crate) unsafe fn irecv<S: Copy>(
             // SAFETY: as above.
             unsafe { array(group.parents, count, "phandles")? }
         };
-        let mut buffers = [Buffer::NOTHING; MAX_GROUP];
-        for (index, buffer) in buffers[..count].iter_mut().enumerate() {
-            *buffer = Buffer {
+        let buffer = |index: usize| {
+            Ok(Buffer {
                 data: data[index],
                 size: bytes(sizes[index])?,
                 tag: tags[index],
@@ -215,10 +214,10 @@ pub(crate) unsafe fn irecv<S: Copy>(
                 parent: parents
                     .get(index)
                     .and_then(|parent| Parent::from_c(*parent)),
-            };
-        }
+            })
+        };
         // SAFETY: NCCL keeps the memory until the request is done or the communicator closed.
-        let received = unsafe { data::irecv(communicator, &buffers[..count], is_awaited) }?;
+        let received = unsafe { data::irecv(communicator, count, buffer, is_awaited) }?;
         out.set_request(received);
         Ok(())
     })

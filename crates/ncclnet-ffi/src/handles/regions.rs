@@ -63,6 +63,7 @@ impl<R: Send + Sync> Regions<R> {
     }
 
     /// The registration that memory handle `value` stands for, for a call inside its owner. Lock-free.
+    #[inline]
     pub(crate) fn get<'a>(
         &'a self,
         value: *mut c_void,

@@ -47,6 +47,7 @@ impl<S> Slots<S> {
     }
 
     /// The slot at `index`, if there ever was one. Lock-free.
+    #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&S> {
         let (chunk, offset) = position(index)?;
         let slots = self.chunks[chunk].load(Ordering::Acquire);
@@ -130,6 +131,7 @@ const fn first_index(chunk: u32) -> u32 {
 }
 
 /// The chunk of a slot, and its place in there. None if there can be no such slot.
+#[inline]
 fn position(index: u32) -> Option<(usize, usize)> {
     let shifted = index.checked_add(chunk_len(0))?;
     let chunk = shifted.ilog2() - FIRST_CHUNK_LOG2;

@@ -58,15 +58,18 @@ impl<T: Send, S: Send> Table<T, S> {
     }
 
     /// Enters an object: it is this thread's until the guard goes. Lock-free, never waits.
+    #[inline]
     pub(crate) fn enter(&self, id: ObjectId) -> Result<Entered<'_, T, S>, HandleError> {
         self.enter_masked(id.index, id.generation, u32::MAX)
     }
 
     /// Enters the communicator of a request, of whose generation the token has the low bits.
+    #[inline]
     pub(crate) fn enter_for(&self, token: RequestToken) -> Result<Entered<'_, T, S>, HandleError> {
         self.enter_masked(token.index, token.generation, RequestToken::GENERATION_MASK)
     }
 
+    #[inline]
     fn enter_masked(
         &self,
         index: u32,
@@ -214,6 +217,7 @@ pub(crate) struct Entered<'a, T, S> {
 
 impl<T, S> Entered<'_, T, S> {
     /// The object, and the proof that this thread is in a call with it.
+    #[inline]
     pub(crate) fn parts(&mut self) -> (&mut T, Inside<'_>) {
         let inside = Inside {
             id: self.id,
@@ -250,6 +254,7 @@ impl<T, S> DerefMut for Entered<'_, T, S> {
 }
 
 impl<T, S> Drop for Entered<'_, T, S> {
+    #[inline]
     fn drop(&mut self) {
         // A panic may have left the object half-changed.
         let state = if thread::panicking() {

@@ -98,6 +98,7 @@ pub(crate) struct ObjectId {
 
 impl ObjectId {
     /// The value for C.
+    #[inline]
     pub(crate) fn to_pointer(self) -> *mut c_void {
         to_pointer(
             self.kind,
@@ -106,6 +107,7 @@ impl ObjectId {
     }
 
     /// Reads a value from C that should be an object of `kind`.
+    #[inline]
     pub(crate) fn from_pointer(value: *mut c_void, kind: Kind) -> Result<Self, HandleError> {
         let id = Self::from_pointer_any(value, kind.name())?;
         if id.kind == kind {
@@ -119,6 +121,7 @@ impl ObjectId {
     }
 
     /// Reads a value from C that should be an object of some kind; `expected` names what would do.
+    #[inline]
     pub(crate) fn from_pointer_any(
         value: *mut c_void,
         expected: &'static str,
@@ -156,6 +159,7 @@ impl RequestToken {
     pub(crate) const GENERATION_MASK: u32 = (1 << REQUEST_GENERATION_BITS) - 1;
 
     /// The token of request `request` of communicator `communicator`.
+    #[inline]
     pub(crate) fn new(kind: Kind, communicator: ObjectId, request: u32) -> Self {
         debug_assert!(communicator.index < MAX_COMMUNICATORS);
         Self {
@@ -167,6 +171,7 @@ impl RequestToken {
     }
 
     /// The value for C.
+    #[inline]
     pub(crate) fn to_pointer(self) -> *mut c_void {
         let communicator = u64::from(self.index) << REQUEST_GENERATION_BITS
             | u64::from(self.generation & Self::GENERATION_MASK);
@@ -177,6 +182,7 @@ impl RequestToken {
     }
 
     /// Reads a value from C that should be a request.
+    #[inline]
     pub(crate) fn from_pointer(value: *mut c_void) -> Result<Self, HandleError> {
         let (kind, bits) = split(value)?;
         if !matches!(kind, Kind::SendRequest | Kind::ReceiveRequest) {
@@ -195,6 +201,7 @@ impl RequestToken {
     }
 }
 
+#[inline]
 fn to_pointer(kind: Kind, bits: u64) -> *mut c_void {
     debug_assert!(bits >> KIND_SHIFT == 0);
     let value = (kind as u64) << KIND_SHIFT | bits;
@@ -202,6 +209,7 @@ fn to_pointer(kind: Kind, bits: u64) -> *mut c_void {
     ptr::without_provenance_mut(value as usize)
 }
 
+#[inline]
 fn split(value: *mut c_void) -> Result<(Kind, u64), HandleError> {
     if value.is_null() {
         return Err(HandleError::Null);
@@ -212,6 +220,7 @@ fn split(value: *mut c_void) -> Result<(Kind, u64), HandleError> {
 }
 
 /// The low `count` bits, at most 32.
+#[inline]
 fn low_bits(value: u64, count: u32) -> u32 {
     (value & ((1 << count) - 1)) as u32
 }

@@ -2,9 +2,8 @@
 //!
 //! No lock, no allocation, no log, no system call of our own on the way to success.
 
-use std::array;
 use std::ffi::{c_int, c_void};
-use std::ptr;
+use std::{ptr, slice};
 
 use ibnet::{MAX_GROUP, Received, RecvBuffer, Region, RequestId};
 
@@ -57,6 +56,7 @@ pub(crate) enum Outcome {
 /// # Safety
 /// The `size` bytes at `data` must stay valid and unchanged until `test` reports the request as done,
 /// or the communicator is closed.
+#[inline]
 pub(crate) unsafe fn isend(
     communicator: *mut c_void,
     data: *mut c_void,
@@ -83,49 +83,81 @@ pub(crate) unsafe fn isend(
     Ok(request.map(|request| RequestToken::new(Kind::SendRequest, id, request.into_raw())))
 }
 
-/// `irecv`. None: try again later. Unless it `is_awaited`, which only a receive of one buffer need not be,
-/// the request is done at once, and the data comes when it comes.
+/// `irecv` of `count` buffers, 1 to [`MAX_GROUP`], which `buffer` tells one by one. None: try again
+/// later. Unless it `is_awaited`, which only a receive of one buffer need not be, the request is done at
+/// once, and the data comes when it comes.
 ///
 /// # Safety
 /// The memory of every buffer must stay valid and untouched until `test` reports the request as done,
 /// or the communicator is closed.
+#[inline]
 pub(crate) unsafe fn irecv(
     communicator: *mut c_void,
-    group: &[Buffer],
+    count: usize,
+    buffer: impl Fn(usize) -> Result<Buffer, Fault>,
     is_awaited: bool,
 ) -> Result<Option<RequestToken>, Fault> {
     let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
     let mut receiver = RECEIVERS.enter(id)?;
     let (connection, inside) = receiver.parts();
-    let mut regions: [Option<&Region>; MAX_GROUP] = [None; MAX_GROUP];
-    for (buffer, region) in group.iter().zip(&mut regions) {
-        check_size(buffer.data, buffer.size)?;
-        *region = region_for(buffer.size, buffer.region, inside)?;
-    }
-    let buffers: [RecvBuffer<'_>; MAX_GROUP] = array::from_fn(|index| {
-        // What lies behind the group is filled with its last buffer, and not passed on.
-        let buffer = group[index.min(group.len() - 1)];
-        RecvBuffer {
-            data: buffer.data.cast(),
-            capacity: buffer.size,
-            tag: buffer.tag,
-            region: regions[index],
-        }
-    });
-    let parents: [_; MAX_GROUP];
-    let parents = if profiler::is_installed() {
-        parents = array::from_fn(|index| group.get(index)?.parent.map(Parent::to_number));
-        &parents[..group.len()]
-    } else {
-        &[]
+    let place = |index| {
+        let Buffer {
+            data,
+            size,
+            tag,
+            region,
+            ..
+        } = buffer(index)?;
+        check_size(data, size)?;
+        Ok::<_, Fault>(RecvBuffer {
+            data: data.cast(),
+            capacity: size,
+            tag,
+            region: region_for(size, region, inside)?,
+        })
     };
-    // SAFETY: handed on to the caller.
-    let request =
-        unsafe { connection.irecv_observed(&buffers[..group.len()], parents, is_awaited) }?;
+    let request = if profiler::is_installed() {
+        let mut parents = [None; MAX_GROUP];
+        for (index, parent) in parents[..count].iter_mut().enumerate() {
+            *parent = buffer(index)?.parent.map(Parent::to_number);
+        }
+        let buffers = group(count, place)?;
+        // SAFETY: handed on to the caller.
+        unsafe { connection.irecv_observed(&buffers[..count], &parents[..count], is_awaited) }?
+    } else if count == 1 {
+        // Nearly all are like this: no room for others is made.
+        let only = place(0)?;
+        // SAFETY: handed on to the caller.
+        unsafe { connection.irecv_observed(slice::from_ref(&only), &[], is_awaited) }?
+    } else {
+        let buffers = group(count, place)?;
+        // SAFETY: handed on to the caller.
+        unsafe { connection.irecv_observed(&buffers[..count], &[], is_awaited) }?
+    };
     Ok(request.map(|request| RequestToken::new(Kind::ReceiveRequest, id, request.into_raw())))
 }
 
+/// The `count` buffers of a group, at the beginning of an array.
+fn group<'a>(
+    count: usize,
+    place: impl Fn(usize) -> Result<RecvBuffer<'a>, Fault>,
+) -> Result<[RecvBuffer<'a>; MAX_GROUP], Fault> {
+    let mut buffers = [const {
+        RecvBuffer {
+            data: ptr::null_mut(),
+            capacity: 0,
+            tag: 0,
+            region: None,
+        }
+    }; MAX_GROUP];
+    for (index, buffer) in buffers[..count].iter_mut().enumerate() {
+        *buffer = place(index)?;
+    }
+    Ok(buffers)
+}
+
 /// `test`: how far a request is. One that is done does not exist any more.
+#[inline]
 pub(crate) fn test(request: *mut c_void) -> Result<Outcome, Fault> {
     let token = RequestToken::from_pointer(request)?;
     let request = RequestId::from_raw(token.request);
@@ -141,6 +173,7 @@ pub(crate) fn test(request: *mut c_void) -> Result<Outcome, Fault> {
 }
 
 /// The number of buffers in a group, checked.
+#[inline]
 pub(crate) fn group_len(count: c_int) -> Result<usize, Fault> {
     usize::try_from(count)
         .ok()
@@ -153,12 +186,14 @@ pub(crate) fn group_len(count: c_int) -> Result<usize, Fault> {
 }
 
 /// A number of bytes for C.
+#[inline]
 pub(crate) fn size_for_c(bytes: usize) -> Result<c_int, Fault> {
     c_int::try_from(bytes)
         .map_err(|_| Fault::internal(format!("a message of {bytes} bytes does not fit an int")))
 }
 
 /// The registration of a buffer of `size` bytes: none is needed for none.
+#[inline]
 pub(super) fn region_for<'a>(
     size: usize,
     region: *mut c_void,
@@ -171,6 +206,7 @@ pub(super) fn region_for<'a>(
     }
 }
 
+#[inline]
 pub(super) fn check_size(data: *mut c_void, size: usize) -> Result<(), Fault> {
     if size > MAX_SIZE {
         return Err(Fault::usage(format!(

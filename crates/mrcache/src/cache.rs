@@ -9,6 +9,7 @@ use crate::index::Selection;
 use crate::invalidate::Invalidated;
 use crate::lease::Lease;
 use crate::memory::{DmaBuf, Domain};
+use crate::miss;
 use crate::pages::{self, InvalidRange};
 use crate::pool::IdleLimits;
 use crate::registration::{FailedDeregistration, Registration};
@@ -118,7 +119,7 @@ impl<R: Registration> Cache<R> {
             return Ok(lease);
         }
         let target = request.target(shared.page_size)?;
-        shared.miss(&wanted, &target, register)
+        miss::lease(shared, &wanted, &target, register)
     }
 
     /// A lease if a live registration covers what is requested; none if something would have to be

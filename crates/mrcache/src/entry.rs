@@ -5,7 +5,7 @@ use crate::pages::PageRange;
 use crate::registration::Registration;
 use crate::shared::Shared;
 use crate::sync::Arc;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A live registration. It is deregistered when the last reference to the entry is gone, which
 /// happens outside all locks: whoever takes an entry out of a table drops it after unlocking.
@@ -16,10 +16,10 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 pub(crate) struct Entry<R: Registration> {
     /// How many leases there are. It rises from 0 only under a share of the index's lock, and only
     /// if the entry is in the index. So under the whole lock a 0 stays.
-    pub(crate) leases: AtomicUsize,
+    pub(crate) leases: AtomicU32,
     /// Of these, leases whose users answer for all of the pages. Counted only if it matters, and
     /// rises from 0 as `leases` does.
-    pub(crate) vouchers: AtomicUsize,
+    pub(crate) vouchers: AtomicU32,
     /// Whether the index has it. Written under the index's whole lock.
     pub(crate) indexed: AtomicBool,
     /// Its place in the idle pool. Belongs to the pool, under the pool's lock.
@@ -34,6 +34,17 @@ pub(crate) struct Entry<R: Registration> {
 /// No place in the idle pool.
 pub(crate) const NOT_IDLE: u32 = u32::MAX;
 
+/// Raises a number of leases by one, and gives what it was. A program that has two thousand million
+/// leases on one registration has lost count of them, and is ended before the cache does, too.
+#[inline]
+pub(crate) fn count_one_more(number: &AtomicU32) -> u32 {
+    let before = number.fetch_add(1, Ordering::Relaxed);
+    if before > u32::MAX / 2 {
+        std::process::abort();
+    }
+    before
+}
+
 impl<R: Registration> Entry<R> {
     /// Without leases, and not yet in the index.
     pub(crate) fn new(registration: R, key: Key, pages: PageRange, shared: Arc<Shared<R>>) -> Self {
@@ -41,8 +52,8 @@ impl<R: Registration> Entry<R> {
             registration: Some(registration),
             key,
             pages,
-            leases: AtomicUsize::new(0),
-            vouchers: AtomicUsize::new(0),
+            leases: AtomicU32::new(0),
+            vouchers: AtomicU32::new(0),
             indexed: AtomicBool::new(false),
             idle_place: AtomicU32::new(NOT_IDLE),
             shared,

@@ -4,7 +4,7 @@ use crate::entry::Entry;
 use crate::memory::Key;
 use crate::pages::PageRange;
 use crate::registration::Registration;
-use crate::sync::atomic::{AtomicBool, AtomicUsize};
+use crate::sync::atomic::{AtomicBool, AtomicU32};
 use crate::sync::{Arc, Condvar, Mutex, lock, thread};
 
 /// A registration in progress.
@@ -14,9 +14,9 @@ pub(crate) struct Flight<R: Registration> {
     /// Who registers.
     owner: thread::ThreadId,
     /// How many wait. Rises under the lock of the table of flights, while the flight is in there.
-    pub(crate) waiters: AtomicUsize,
+    pub(crate) waiters: AtomicU32,
     /// How many of them answer for all of the pages, if that matters.
-    pub(crate) vouchers: AtomicUsize,
+    pub(crate) vouchers: AtomicU32,
     /// Whether the memory was invalidated meanwhile, and the flight taken from the table. Written
     /// under the table's lock.
     pub(crate) doomed: AtomicBool,
@@ -50,8 +50,8 @@ impl<R: Registration> Flight<R> {
             key,
             pages,
             owner: thread::current().id(),
-            waiters: AtomicUsize::new(0),
-            vouchers: AtomicUsize::new(0),
+            waiters: AtomicU32::new(0),
+            vouchers: AtomicU32::new(0),
             doomed: AtomicBool::new(false),
             outcome: Mutex::new(None),
             landed: Condvar::new(),

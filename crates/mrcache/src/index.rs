@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::memory::{BufferId, Domain, Key, Space};
-use crate::tree::{Interval, Tree};
+use crate::tree::{Interval, Place, Tree};
 
 /// Values by key and range. Locking is the user's business.
 pub(crate) struct Index<T> {
@@ -25,16 +25,31 @@ struct BufferPlace {
     address: u64,
 }
 
+impl Place for BufferPlace {
+    /// The address: no interval leaves its buffer.
+    type End = u64;
+
+    fn end(self) -> u64 {
+        self.address
+    }
+
+    fn at(self, address: u64) -> Self {
+        Self { address, ..self }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct GroupKey {
     domain: Domain,
     modes: u32,
     data_direct: bool,
+    /// The file system of DMA-BUFs; 0 for host memory.
+    device: u64,
 }
 
-struct Groups<P, T>(BTreeMap<GroupKey, Vec<Class<P, T>>>);
+struct Groups<P: Place, T>(BTreeMap<GroupKey, Vec<Class<P, T>>>);
 
-struct Class<P, T> {
+struct Class<P: Place, T> {
     rights: u32,
     tree: Tree<P, T>,
 }
@@ -63,15 +78,11 @@ impl<T> Index<T> {
     pub(crate) fn cover(&self, key: &Key, wanted: Interval<u64>) -> Option<&T> {
         let rights = key.access.rights;
         match key.space {
-            Space::Host => self.host.cover(&group_of(key, false), rights, &wanted),
-            Space::DmaBuf {
-                buffer,
-                data_direct,
-            } => self.buffers.cover(
-                &group_of(key, data_direct),
-                rights,
-                &in_buffer(buffer, wanted),
-            ),
+            Space::Host => self.host.cover(&group_of(key), rights, &wanted),
+            Space::DmaBuf { buffer, .. } => {
+                self.buffers
+                    .cover(&group_of(key), rights, &in_buffer(buffer, wanted))
+            }
         }
     }
 
@@ -79,16 +90,11 @@ impl<T> Index<T> {
     pub(crate) fn insert(&mut self, key: &Key, range: Interval<u64>, value: T) {
         let rights = key.access.rights;
         match key.space {
-            Space::Host => self.host.insert(group_of(key, false), rights, range, value),
-            Space::DmaBuf {
-                buffer,
-                data_direct,
-            } => self.buffers.insert(
-                group_of(key, data_direct),
-                rights,
-                in_buffer(buffer, range),
-                value,
-            ),
+            Space::Host => self.host.insert(group_of(key), rights, range, value),
+            Space::DmaBuf { buffer, .. } => {
+                self.buffers
+                    .insert(group_of(key), rights, in_buffer(buffer, range), value)
+            }
         }
     }
 
@@ -96,15 +102,11 @@ impl<T> Index<T> {
     pub(crate) fn remove(&mut self, key: &Key, range: Interval<u64>) -> Option<T> {
         let rights = key.access.rights;
         match key.space {
-            Space::Host => self.host.remove(&group_of(key, false), rights, &range),
-            Space::DmaBuf {
-                buffer,
-                data_direct,
-            } => self.buffers.remove(
-                &group_of(key, data_direct),
-                rights,
-                &in_buffer(buffer, range),
-            ),
+            Space::Host => self.host.remove(&group_of(key), rights, &range),
+            Space::DmaBuf { buffer, .. } => {
+                self.buffers
+                    .remove(&group_of(key), rights, &in_buffer(buffer, range))
+            }
         }
     }
 
@@ -114,16 +116,12 @@ impl<T> Index<T> {
         match selection {
             Selection::Host(interval) => self.host.take(|_| true, &interval, &mut taken),
             Selection::Buffer { device, inode } => {
-                let buffer = |skew| BufferId {
-                    device,
-                    inode,
-                    skew,
-                };
                 let whole = Interval {
-                    first: lowest_of(buffer(0)),
-                    last: highest_of(buffer(u64::MAX)),
+                    first: lowest_of(inode),
+                    last: highest_of(inode),
                 };
-                self.buffers.take(|_| true, &whole, &mut taken);
+                self.buffers
+                    .take(|group| group.device == device, &whole, &mut taken);
             }
             Selection::Domain(domain) => {
                 let whole = Interval {
@@ -132,14 +130,9 @@ impl<T> Index<T> {
                 };
                 self.host
                     .take(|group| group.domain == domain, &whole, &mut taken);
-                let buffer = |value| BufferId {
-                    device: value,
-                    inode: value,
-                    skew: value,
-                };
                 let whole = Interval {
-                    first: lowest_of(buffer(0)),
-                    last: highest_of(buffer(u64::MAX)),
+                    first: lowest_of(0),
+                    last: highest_of(u64::MAX),
                 };
                 self.buffers
                     .take(|group| group.domain == domain, &whole, &mut taken);
@@ -155,11 +148,20 @@ impl<T> Index<T> {
 }
 
 #[inline]
-fn group_of(key: &Key, data_direct: bool) -> GroupKey {
+fn group_of(key: &Key) -> GroupKey {
+    let (device, data_direct) = match key.space {
+        Space::Host => (0, false),
+        Space::DmaBuf {
+            device,
+            data_direct,
+            ..
+        } => (device, data_direct),
+    };
     GroupKey {
         domain: key.domain,
         modes: key.access.modes,
         data_direct,
+        device,
     }
 }
 
@@ -172,18 +174,24 @@ fn in_buffer(buffer: BufferId, range: Interval<u64>) -> Interval<BufferPlace> {
     }
 }
 
-fn lowest_of(buffer: BufferId) -> BufferPlace {
-    BufferPlace { buffer, address: 0 }
+fn lowest_of(inode: u64) -> BufferPlace {
+    BufferPlace {
+        buffer: BufferId { inode, skew: 0 },
+        address: 0,
+    }
 }
 
-fn highest_of(buffer: BufferId) -> BufferPlace {
+fn highest_of(inode: u64) -> BufferPlace {
     BufferPlace {
-        buffer,
+        buffer: BufferId {
+            inode,
+            skew: u64::MAX,
+        },
         address: u64::MAX,
     }
 }
 
-impl<P: Copy + Ord + Default, T> Groups<P, T> {
+impl<P: Place, T> Groups<P, T> {
     #[inline]
     fn cover(&self, group: &GroupKey, rights: u32, wanted: &Interval<P>) -> Option<&T> {
         self.0

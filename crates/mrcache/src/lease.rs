@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::access::Access;
-use crate::entry::Entry;
+use crate::entry::{Entry, count_one_more};
 use crate::pages::PageRange;
 use crate::registration::Registration;
 use crate::sync::atomic::Ordering;
@@ -56,9 +56,9 @@ impl<R: Registration> Lease<R> {
 impl<R: Registration> Clone for Lease<R> {
     fn clone(&self) -> Self {
         // There is at least one already, so nobody acts on the number meanwhile.
-        self.entry.leases.fetch_add(1, Ordering::Relaxed);
+        count_one_more(&self.entry.leases);
         if self.vouches {
-            self.entry.vouchers.fetch_add(1, Ordering::Relaxed);
+            count_one_more(&self.entry.vouchers);
         }
         Self {
             entry: Arc::clone(&self.entry),

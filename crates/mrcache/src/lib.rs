@@ -95,3 +95,8 @@ pub use request::{Request, Target};
 pub use several::{MultiLease, MultiLeaseError};
 pub use shortage::{DeviceLimits, LockedMemory, Shortage};
 pub use statistics::Statistics;
+
+/// The page's example is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/mrcache.md")]
+struct Page;

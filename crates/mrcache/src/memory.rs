@@ -61,13 +61,17 @@ impl DmaBuf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
     Host,
-    DmaBuf { buffer: BufferId, data_direct: bool },
+    DmaBuf {
+        /// The file system that the buffer is in: the same for all, as far as is known.
+        device: u64,
+        buffer: BufferId,
+        data_direct: bool,
+    },
 }
 
 /// A DMA-BUF and how addresses relate to offsets in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BufferId {
-    pub(crate) device: u64,
     pub(crate) inode: u64,
     /// Address minus offset, modulo 2^64. Rounding down to pages changes both alike, so that all
     /// ranges of one mapping have the same, and any two with the same agree on every byte.

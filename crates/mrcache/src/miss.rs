@@ -10,60 +10,58 @@ use crate::shared::Shared;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 
-impl<R: Registration> Shared<R> {
-    /// A lease on `wanted`, by whatever way there is.
-    ///
-    /// One who waits for a registration that fails gets its error if it is the one that it would
-    /// have made itself. Another, larger one may have failed for its size: then it tries itself.
-    pub(crate) fn miss(
-        self: &Arc<Self>,
-        wanted: &Wanted,
-        target: &Target,
-        register: impl FnOnce(&Target) -> Result<R, R::Error>,
-    ) -> Result<Lease<R>, LeaseError<R::Error>> {
-        loop {
-            let mut flights = self.flights();
-            // A registration moves from the flights to the index under their lock: it is in one.
-            if let Some(lease) = self.hit(wanted) {
-                return Ok(lease);
-            }
-            let Some(flight) = flights.cover(&wanted.key, wanted.bytes) else {
-                let flight = Arc::new(Flight::new(wanted.key, target.pages()));
-                flights.insert(&wanted.key, target.pages().interval(), Arc::clone(&flight));
-                drop(flights);
-                self.counters.misses.add(1);
-                let takeoff = Takeoff {
-                    shared: self,
-                    flight,
-                    landed: false,
-                };
-                let result = register(target);
-                return takeoff.land(result);
-            };
-            if flight.is_of_this_thread() {
-                return Err(LeaseError::Reentrant {
-                    address: target.start(),
-                    length: target.length(),
-                });
-            }
-            flight.waiters.fetch_add(1, Ordering::Relaxed);
-            let range = flight.pages.interval();
-            let vouches = self.must_be_vouched(&wanted.key) && wanted.pages.contains(&range);
-            if vouches {
-                flight.vouchers.fetch_add(1, Ordering::Relaxed);
-            }
-            let flight = Arc::clone(flight);
+/// A lease on `wanted`, by whatever way there is.
+///
+/// One who waits for a registration that fails gets its error if it is the one that it would
+/// have made itshared. Another, larger one may have failed for its size: then it tries itshared.
+pub(crate) fn lease<R: Registration>(
+    shared: &Arc<Shared<R>>,
+    wanted: &Wanted,
+    target: &Target,
+    register: impl FnOnce(&Target) -> Result<R, R::Error>,
+) -> Result<Lease<R>, LeaseError<R::Error>> {
+    loop {
+        let mut flights = shared.flights();
+        // A registration moves from the flights to the index under their lock: it is in one.
+        if let Some(lease) = shared.hit(wanted) {
+            return Ok(lease);
+        }
+        let Some(flight) = flights.cover(&wanted.key, wanted.bytes) else {
+            let flight = Arc::new(Flight::new(wanted.key, target.pages()));
+            flights.insert(&wanted.key, target.pages().interval(), Arc::clone(&flight));
             drop(flights);
-            self.counters.waits.add(1);
-            let is_same = flight.pages == target.pages() && flight.key == wanted.key;
-            match flight.wait() {
-                Outcome::Landed(entry) => {
-                    drop(flight);
-                    return Ok(Lease::counted(entry, vouches));
-                }
-                Outcome::Failed(error) if is_same => return Err(LeaseError::Register(error)),
-                Outcome::Failed(_) | Outcome::Abandoned => {}
+            shared.counters.misses.add(1);
+            let takeoff = Takeoff {
+                shared,
+                flight,
+                landed: false,
+            };
+            let result = register(target);
+            return takeoff.land(result);
+        };
+        if flight.is_of_this_thread() {
+            return Err(LeaseError::Reentrant {
+                address: target.start(),
+                length: target.length(),
+            });
+        }
+        flight.waiters.fetch_add(1, Ordering::Relaxed);
+        let range = flight.pages.interval();
+        let vouches = shared.must_be_vouched(&wanted.key) && wanted.pages.contains(&range);
+        if vouches {
+            flight.vouchers.fetch_add(1, Ordering::Relaxed);
+        }
+        let flight = Arc::clone(flight);
+        drop(flights);
+        shared.counters.waits.add(1);
+        let is_same = flight.pages == target.pages() && flight.key == wanted.key;
+        match flight.wait() {
+            Outcome::Landed(entry) => {
+                drop(flight);
+                return Ok(Lease::counted(entry, vouches));
             }
+            Outcome::Failed(error) if is_same => return Err(LeaseError::Register(error)),
+            Outcome::Failed(_) | Outcome::Abandoned => {}
         }
     }
 }

@@ -122,8 +122,8 @@ impl Request {
                 offset,
                 data_direct,
             } => Space::DmaBuf {
+                device: buffer.device,
                 buffer: BufferId {
-                    device: buffer.device,
                     inode: buffer.inode,
                     skew: (self.address as u64).wrapping_sub(offset),
                 },

@@ -11,12 +11,17 @@ use crate::request::{Request, Target};
 
 /// Leases on the same memory with several devices: all of them, or none. Gives back all of them,
 /// whichever fail.
-#[derive(Debug)]
 pub struct MultiLease<R: Registration>(Vec<Lease<R>>);
 
 impl<R: Registration> Clone for MultiLease<R> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+impl<R: Registration> fmt::Debug for MultiLease<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MultiLease").field(&self.0).finish()
     }
 }
 
@@ -76,12 +81,12 @@ impl<R: Registration> MultiLease<R> {
     /// # Errors
     /// The first that fails to deregister. The others are given back all the same.
     pub fn release(self) -> Result<(), R::Error> {
-        let mut outcome = Ok(());
+        let mut first = Ok(());
         for lease in self.0 {
-            // Every one is given back, also after one has failed.
+            // Evaluated whatever has failed before.
             let result = lease.release();
-            outcome = outcome.and(result);
+            first = first.and(result);
         }
-        outcome
+        first
     }
 }

@@ -12,7 +12,7 @@
 //! [`idle`](crate::idle), and invalidation in [`invalidate`](crate::invalidate).
 
 use crate::access::Access;
-use crate::entry::Entry;
+use crate::entry::{Entry, count_one_more};
 use crate::flight::Flight;
 use crate::index::Index;
 use crate::inside::Inside;
@@ -23,7 +23,6 @@ use crate::pool::{IdleLimits, Pool};
 use crate::registration::{FailedDeregistration, Registration};
 use crate::request::Wanted;
 use crate::statistics::{Counters, Statistics};
-use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, Mutex, MutexGuard, ShardedLock, ShardedLockWriteGuard, lock, read, write};
 
 /// Is told of each deregistration that failed.
@@ -81,11 +80,11 @@ impl<R: Registration> Shared<R> {
         let index = read(&self.index);
         let entry = index.cover(&wanted.key, wanted.bytes)?;
         // Counted before the share is given back: nobody with the whole lock misses it.
-        let before = entry.leases.fetch_add(1, Ordering::Relaxed);
+        let before = count_one_more(&entry.leases);
         let vouches =
             self.must_be_vouched(&wanted.key) && wanted.pages.contains(&entry.pages.interval());
         if vouches {
-            entry.vouchers.fetch_add(1, Ordering::Relaxed);
+            count_one_more(&entry.vouchers);
         }
         let entry = Arc::clone(entry);
         drop(index);

@@ -5,6 +5,9 @@
 //! $ cargo bench -p ibnet-mrcache
 //! ```
 //!
+//! All times are processor time. On a machine that does nothing else that is the time on the clock; on
+//! others it leaves out the turns of other programs, but not what they do to the caches.
+//!
 //! Registering costs nothing here: what is measured is the cache alone. A hit is a look-up of a random
 //! part of a random registration, and giving the lease back.
 #![allow(clippy::unwrap_used)]
@@ -12,8 +15,9 @@
 mod population;
 #[path = "../../tests/common/random.rs"]
 mod random;
+mod time;
+mod weight;
 
-use std::fs;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
@@ -21,11 +25,13 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion};
 use population::{Population, Shape};
+use time::{ProcessorTime, processor_time};
 
 const SIZES: [usize; 4] = [10, 1_000, 100_000, 1_000_000];
 
 fn main() {
     let mut criterion = Criterion::default()
+        .with_measurement(ProcessorTime)
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(3))
         .sample_size(20)
@@ -48,13 +54,13 @@ fn main() {
         }
     }
     criterion.final_summary();
-    println!("\nThroughput and memory (resident, with the allocator's own):");
+    println!("\nThroughput in processor time, and memory with the allocator's own:");
     for figure in figures {
         println!("{figure}");
     }
 }
 
-fn hits(criterion: &mut Criterion, population: &Population, id: &str) {
+fn hits(criterion: &mut Criterion<ProcessorTime>, population: &Population, id: &str) {
     let queries = population.queries(7);
     let mut next = queries.iter().cycle();
     criterion
@@ -68,7 +74,7 @@ fn hits(criterion: &mut Criterion, population: &Population, id: &str) {
 }
 
 /// Registers, with no work, what nothing covers, and gives it back.
-fn misses(criterion: &mut Criterion, population: &Population, id: &str) {
+fn misses(criterion: &mut Criterion<ProcessorTime>, population: &Population, id: &str) {
     let misses = population.misses(8);
     let mut next = misses.iter().cycle();
     criterion
@@ -79,8 +85,7 @@ fn misses(criterion: &mut Criterion, population: &Population, id: &str) {
 }
 
 /// Hits per second from one thread, and from two together: the best of several rounds of each,
-/// alternating, in processor time. On a machine that does nothing else that is the time on the clock;
-/// on others it leaves out the turns of other programs, but not what they do to the caches.
+/// alternating.
 fn throughput(population: &Population) -> (f64, f64) {
     let mut best = (0.0_f64, 0.0_f64);
     for round in 0..8 {
@@ -120,10 +125,4 @@ fn hits_per_second(population: &Population, threads: u64, round: u64) -> f64 {
             .map(|worker| worker.join().unwrap())
             .sum()
     })
-}
-
-/// What this thread has had of the processors.
-fn processor_time() -> Duration {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
 }

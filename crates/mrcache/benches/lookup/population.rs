@@ -1,11 +1,11 @@
 //! A cache that is full of registrations, and what to ask it for.
 
 use std::fmt;
-use std::fs;
 
 use mrcache::{Access, Cache, Domain, Lease, Registration, Request};
 
 use crate::random::Random;
+use crate::weight::allocated;
 
 const PAGE: u64 = 4096;
 /// Queries are prepared, so that choosing them is not measured.
@@ -49,7 +49,7 @@ pub(crate) struct Population {
 }
 
 impl Population {
-    /// `size` registrations, and how much resident memory each has taken.
+    /// `size` registrations, and how many bytes the cache has allocated for each.
     pub(crate) fn weighed(shape: Shape, size: usize) -> (Self, usize) {
         let mut random = Random::new(42);
         let ranges = match shape {
@@ -63,19 +63,13 @@ impl Population {
             leases: Vec::with_capacity(size),
             beyond: beyond.unwrap() * PAGE,
         };
-        // Touches the pages of the list, which are not the cache's.
-        let lease = population.lease(1, 1);
-        population.leases.resize_with(size, || lease.clone());
-        population.leases.clear();
-        drop(lease);
-
-        let before = resident();
+        let before = allocated();
         for (start, pages) in ranges {
             let lease = population.lease(start * PAGE, pages * PAGE);
             population.leases.push(lease);
         }
         assert_eq!(population.cache.statistics().live, size as u64);
-        let bytes = resident().saturating_sub(before) / size;
+        let bytes = (allocated() - before) / size;
         (population, bytes)
     }
 
@@ -161,11 +155,4 @@ fn nested(random: &mut Random, size: usize) -> Vec<(u64, u64)> {
         .into_iter()
         .map(|(pages, start)| (start, pages))
         .collect()
-}
-
-/// Bytes of this process that are in memory.
-fn resident() -> usize {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
-    pages * 4096
 }

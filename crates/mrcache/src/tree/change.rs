@@ -5,9 +5,9 @@
 //! eighths full on average: that bounds the height and the memory, and leaves room before the next
 //! split.
 
-use super::{Interval, Tree};
+use super::{Interval, Place, Tree};
 
-impl<P: Copy + Ord + Default, T, const F: usize> Tree<P, T, F> {
+impl<P: Place, T, const F: usize> Tree<P, T, F> {
     const MERGED: usize = F * 3 / 4;
 
     /// How much of a full node stays in it if something new belongs at `place`. Usually half. What

@@ -19,6 +19,29 @@ mod tests;
 use arena::Arena;
 use node::{Inner, Leaf, Summary};
 
+/// A place that intervals begin and end at.
+pub(crate) trait Place: Copy + Ord + Default {
+    /// What must be kept of the last place of an interval if its first is known.
+    type End: Copy + Default;
+
+    fn end(self) -> Self::End;
+
+    /// The last place of an interval that begins here.
+    fn at(self, end: Self::End) -> Self;
+}
+
+impl Place for u64 {
+    type End = Self;
+
+    fn end(self) -> Self {
+        self
+    }
+
+    fn at(self, end: Self) -> Self {
+        end
+    }
+}
+
 /// From its first to its last place, both included, so that the end of the address space is a
 /// place like any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,7 +58,7 @@ impl<P: Ord> Interval<P> {
 
 /// Intervals over places `P` with values `T`. Nodes have up to `F` children, and `F` is at least 4.
 /// No interval is in it twice.
-pub(crate) struct Tree<P, T, const F: usize = 32> {
+pub(crate) struct Tree<P: Place, T, const F: usize = 32> {
     leaves: Arena<Leaf<P, T, F>>,
     inners: Arena<Inner<P, F>>,
     root: u32,
@@ -44,7 +67,7 @@ pub(crate) struct Tree<P, T, const F: usize = 32> {
     length: usize,
 }
 
-impl<P: Copy + Ord + Default, T, const F: usize> Tree<P, T, F> {
+impl<P: Place, T, const F: usize> Tree<P, T, F> {
     pub(crate) fn new() -> Self {
         const { assert!(F >= 4, "a smaller node cannot be split") };
         let mut leaves = Arena::new();

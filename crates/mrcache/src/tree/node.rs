@@ -1,12 +1,12 @@
 //! The two kinds of nodes: sorted arrays of up to `F` places. They know nothing of their tree.
 
-use super::Interval;
+use super::{Interval, Place};
 
 /// The bottom of a tree: intervals in order, each with its value.
-pub(super) struct Leaf<P, T, const F: usize> {
+pub(super) struct Leaf<P: Place, T, const F: usize> {
     length: usize,
     firsts: [P; F],
-    lasts: [P; F],
+    ends: [P::End; F],
     values: [Option<T>; F],
 }
 
@@ -30,12 +30,12 @@ pub(super) struct Summary<P> {
     pub(super) reach: P,
 }
 
-impl<P: Copy + Default, T, const F: usize> Default for Leaf<P, T, F> {
+impl<P: Place, T, const F: usize> Default for Leaf<P, T, F> {
     fn default() -> Self {
         Self {
             length: 0,
             firsts: [P::default(); F],
-            lasts: [P::default(); F],
+            ends: [P::End::default(); F],
             values: [const { None }; F],
         }
     }
@@ -59,7 +59,7 @@ fn count_up_to<P: Ord>(places: &[P], bound: &P) -> usize {
     places.iter().map(|place| usize::from(place <= bound)).sum()
 }
 
-impl<P: Copy + Ord + Default, T, const F: usize> Leaf<P, T, F> {
+impl<P: Place, T, const F: usize> Leaf<P, T, F> {
     pub(super) fn length(&self) -> usize {
         self.length
     }
@@ -67,12 +67,16 @@ impl<P: Copy + Ord + Default, T, const F: usize> Leaf<P, T, F> {
     pub(super) fn interval(&self, place: usize) -> Interval<P> {
         Interval {
             first: self.firsts[place],
-            last: self.lasts[place],
+            last: self.last(place),
         }
     }
 
+    fn last(&self, place: usize) -> P {
+        self.firsts[place].at(self.ends[place])
+    }
+
     pub(super) fn summary(&self) -> Option<Summary<P>> {
-        let reach = self.lasts[..self.length].iter().copied().max()?;
+        let reach = (0..self.length).map(|place| self.last(place)).max()?;
         Some(Summary {
             smallest: self.interval(0),
             reach,
@@ -83,8 +87,9 @@ impl<P: Copy + Ord + Default, T, const F: usize> Leaf<P, T, F> {
     pub(super) fn cover(&self, wanted: &Interval<P>) -> Option<&T> {
         // All places in one go, without branches: no load waits for another, nor for a guess.
         let mut found = F;
-        for (place, (first, last)) in self.firsts.iter().zip(&self.lasts).enumerate() {
-            if *first <= wanted.first && *last >= wanted.last && place < self.length {
+        for (place, (first, end)) in self.firsts.iter().zip(&self.ends).enumerate() {
+            let (begun, reaches) = (*first <= wanted.first, first.at(*end) >= wanted.last);
+            if begun && reaches && place < self.length {
                 found = place;
             }
         }
@@ -94,7 +99,7 @@ impl<P: Copy + Ord + Default, T, const F: usize> Leaf<P, T, F> {
     /// Calls `found` for each interval that shares a place with `wanted`.
     pub(super) fn overlapping(&self, wanted: &Interval<P>, found: &mut impl FnMut(Interval<P>)) {
         let begun = count_up_to(&self.firsts[..self.length], &wanted.last);
-        for place in (0..begun).filter(|place| self.lasts[*place] >= wanted.first) {
+        for place in (0..begun).filter(|place| self.last(*place) >= wanted.first) {
             found(self.interval(place));
         }
     }
@@ -116,11 +121,11 @@ impl<P: Copy + Ord + Default, T, const F: usize> Leaf<P, T, F> {
     /// Puts a value in. The leaf is not full.
     pub(super) fn insert(&mut self, place: usize, interval: Interval<P>, value: T) {
         self.firsts.copy_within(place..self.length, place + 1);
-        self.lasts.copy_within(place..self.length, place + 1);
+        self.ends.copy_within(place..self.length, place + 1);
         // The value beyond the length is none, and comes round to the place.
         self.values[place..=self.length].rotate_right(1);
         self.firsts[place] = interval.first;
-        self.lasts[place] = interval.last;
+        self.ends[place] = interval.last.end();
         self.values[place] = Some(value);
         self.length += 1;
     }
@@ -128,7 +133,7 @@ impl<P: Copy + Ord + Default, T, const F: usize> Leaf<P, T, F> {
     pub(super) fn remove(&mut self, place: usize) -> Option<T> {
         let value = self.values[place].take();
         self.firsts.copy_within(place + 1..self.length, place);
-        self.lasts.copy_within(place + 1..self.length, place);
+        self.ends.copy_within(place + 1..self.length, place);
         self.values[place..self.length].rotate_left(1);
         self.length -= 1;
         value
@@ -139,7 +144,7 @@ impl<P: Copy + Ord + Default, T, const F: usize> Leaf<P, T, F> {
         let moved = self.length - kept;
         let mut upper = Self::default();
         upper.firsts[..moved].copy_from_slice(&self.firsts[kept..self.length]);
-        upper.lasts[..moved].copy_from_slice(&self.lasts[kept..self.length]);
+        upper.ends[..moved].copy_from_slice(&self.ends[kept..self.length]);
         upper.values[..moved].swap_with_slice(&mut self.values[kept..self.length]);
         upper.length = moved;
         self.length = kept;
@@ -150,7 +155,7 @@ impl<P: Copy + Ord + Default, T, const F: usize> Leaf<P, T, F> {
     pub(super) fn append(&mut self, mut next: Self) {
         let end = self.length + next.length;
         self.firsts[self.length..end].copy_from_slice(&next.firsts[..next.length]);
-        self.lasts[self.length..end].copy_from_slice(&next.lasts[..next.length]);
+        self.ends[self.length..end].copy_from_slice(&next.ends[..next.length]);
         self.values[self.length..end].swap_with_slice(&mut next.values[..next.length]);
         self.length = end;
     }

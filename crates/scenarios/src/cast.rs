@@ -136,6 +136,19 @@ impl Cast {
         }
     }
 
+    /// libibverbs, or what stands for it.
+    pub(crate) fn library(&self) -> Result<verbs::Library, Failure> {
+        match &self.simulation {
+            None => Ok(verbs::Library::load()?),
+            Some(simulation) => Ok(simulation.library.clone()),
+        }
+    }
+
+    /// Whether the devices are simulated, which is slower in places and shares this process.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.simulation.is_some()
+    }
+
     pub(crate) fn send_mail(&self, to: usize, bytes: &[u8]) -> Result<(), Failure> {
         self.mail.tell_runner(&FromRole::Mail {
             to,

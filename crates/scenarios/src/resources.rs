@@ -61,6 +61,13 @@ impl Resources {
             .find_map(|name| self.objects.get(*name).copied())
     }
 
+    /// How many memory regions there are; none if they could not be counted.
+    pub(crate) fn memory_regions(&self) -> Option<u64> {
+        // As the kernel's tool calls them, or the simulator.
+        let mut counts = ["mr", "mrs"].iter().map(|name| self.objects.get(*name));
+        counts.find_map(Option::<&u64>::copied)
+    }
+
     /// Whether the kernel's objects could be counted.
     pub(crate) fn has_objects(&self) -> bool {
         !self.objects.is_empty()

@@ -11,6 +11,7 @@ mod flush;
 mod many;
 mod plugin;
 mod programs;
+mod registrations;
 mod settings;
 mod verbs_tests;
 
@@ -31,6 +32,7 @@ pub fn all() -> Vec<Scenario> {
         crowds::scenarios(),
         flush::scenarios(),
         endings::scenarios(),
+        registrations::scenarios(),
         plugin::scenarios(),
     ]
     .concat()

@@ -1,5 +1,6 @@
 //! Futures that are dropped before their end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -100,12 +101,17 @@ fn an_accept_that_is_dropped_loses_no_client() {
 }
 
 /// Drops everything when it is woken, as a runtime that shuts down may do with its tasks.
-struct DropsAll(Mutex<Option<(RecvConnection, Transport)>>);
+struct DropsAll {
+    all: Mutex<Option<(RecvConnection, Transport)>>,
+    is_done: AtomicBool,
+}
 
 impl Wake for DropsAll {
     fn wake(self: Arc<Self>) {
-        let all = self.0.lock().unwrap().take();
+        let all = self.all.lock().unwrap().take();
         drop(all);
+        // Not reached if that panics.
+        self.is_done.store(true, Ordering::Release);
     }
 }
 
@@ -123,7 +129,10 @@ fn a_waker_may_drop_the_last_user_of_the_transport() {
         let (mut sending, mut receiving) = (sending.unwrap(), receiving.unwrap());
         drop(listener);
 
-        let waker = Arc::new(DropsAll(Mutex::new(None)));
+        let waker = Arc::new(DropsAll {
+            all: Mutex::new(None),
+            is_done: AtomicBool::new(false),
+        });
         let ticket = receiving.recv(space(&receiving), 0).unwrap();
         let mut waiting = receiving.wait_async(ticket);
         let mut context = Context::from_waker(Waker::noop());
@@ -140,7 +149,7 @@ fn a_waker_may_drop_the_last_user_of_the_transport() {
                 .is_pending()
         );
         drop(waiting);
-        *waker.0.lock().unwrap() = Some((receiving, transport));
+        *waker.all.lock().unwrap() = Some((receiving, transport));
 
         if is_by_completion {
             let send = sending.send(sent(&sending, b"x"), 0).unwrap();
@@ -151,7 +160,7 @@ fn a_waker_may_drop_the_last_user_of_the_transport() {
         }
         // Everything of the receiver's transport is gone, and its thread has not hung or panicked.
         let deadline = Instant::now() + crate::rig::LIMIT;
-        while fabric.live_objects().contexts > 4 {
+        while fabric.live_objects().contexts > 4 || !waker.is_done.load(Ordering::Acquire) {
             assert!(Instant::now() < deadline, "the transport lives on");
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -73,6 +73,8 @@ pub(crate) enum Order {
         live: usize,
         /// How many of them are measured at that number.
         samples: usize,
+        /// By the thread's processor time, which other programs disturb little; else by the clock.
+        processor: bool,
     },
     /// End.
     Quit,

@@ -5,6 +5,8 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -142,4 +144,62 @@ fn what_cannot_be_measured_is_said() {
         let said = run(net, &arguments);
         assert!(said.contains(expected), "{net}: {said}");
     }
+}
+
+/// A process that does not outlive the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_listener_starts_workers_for_those_who_know_a_network() {
+    let null = common::link("bench-listen");
+    let net = format!("ours={}", plugin().display());
+    let mut command = bench(&["--listen", "127.0.0.1:0", "--net", &net]);
+    command.env("LD_LIBRARY_PATH", &null).stderr(Stdio::piped());
+    let mut listener = Running(command.spawn().unwrap());
+    let mut said = BufReader::new(listener.0.stderr.take().unwrap()).lines();
+    let first = said.next().unwrap().unwrap();
+    let address = first.split_whitespace().nth(2).unwrap().to_owned();
+
+    // The answers to some lines; fewer if the other end hangs up.
+    let talk = |lines: &[&str]| -> Vec<String> {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+        let answer = |line: &&str| {
+            writeln!(stream, "{line}").ok()?;
+            answers.next()?.ok()
+        };
+        lines.iter().map_while(answer).collect()
+    };
+    let unknown = talk(&[r#"{"label":"theirs","paths":1}"#, r#""Describe""#]);
+    assert_eq!(unknown.len(), 1);
+    assert!(unknown[0].contains("no network theirs"), "{unknown:?}");
+    assert!(talk(&["GET / HTTP/1.1"]).is_empty());
+    let known = talk(&[
+        r#"{"label":"ours","paths":1}"#,
+        r#""Describe""#,
+        r#"{"Send":{"size":1,"window":1,"group":9,"connections":1,"warm_up":0,"receives":1,"verify":false}}"#,
+        r#"{"Connect":{"handle":"00","pause":0}}"#,
+        r#""Close""#,
+    ]);
+    assert_eq!(
+        (known.len(), known[0].as_str()),
+        (5, r#""Done""#),
+        "{known:?}"
+    );
+    assert!(
+        known[1].contains("IBNET") && known[1].contains("null1"),
+        "{known:?}"
+    );
+    assert!(
+        known[2].contains("not possible") && known[3].contains("a handle"),
+        "{known:?}"
+    );
+    assert_eq!(known[4], r#""Done""#);
 }

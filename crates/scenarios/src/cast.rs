@@ -144,11 +144,6 @@ impl Cast {
         }
     }
 
-    /// Whether the devices are simulated, which is slower in places and shares this process.
-    pub(crate) fn is_simulated(&self) -> bool {
-        self.simulation.is_some()
-    }
-
     pub(crate) fn send_mail(&self, to: usize, bytes: &[u8]) -> Result<(), Failure> {
         self.mail.tell_runner(&FromRole::Mail {
             to,

@@ -38,93 +38,109 @@ pub(super) fn options(parsed: &Parsed) -> Result<Options> {
     )
 }
 
-/// Measures, and returns the file with the results.
+/// Measures, and returns the files with the results.
 pub(super) fn measure(
     mut options: Options,
     products: &Products,
     extent: &Extent,
-) -> Result<PathBuf> {
+) -> Result<Vec<PathBuf>> {
     options.extra = vec![products.program.clone()];
     options.extra.extend(products.nccl.clone());
     options.quiet = true;
     options.job = Job::Command(job(&options.place, products.nccl.as_deref(), extent));
-    let mut json = None;
+    let mut json = Vec::new();
     let status = soft_roce::run(&options, &mut |line| match line.strip_prefix(MARK) {
-        Some(text) => json = Some(text.to_owned()),
+        Some(text) => json.push(text.to_owned()),
         None => eprintln!("{line}"),
     })?;
-    let Some(json) = json.filter(|_| status == 0) else {
-        fail!("ncclnet-bench has ended with status {status}, without results");
-    };
-    let results = folder().join("devices.json");
+    if status != 0 || json.is_empty() {
+        fail!("ncclnet-bench has ended with status {status}, without results of all runs");
+    }
     paths::create_folder(&folder())?;
-    fs::write(&results, json).context(|| format!("cannot write {}", results.display()))?;
-    Ok(results)
+    let mut files = Vec::new();
+    for (index, text) in json.iter().enumerate() {
+        let file = folder().join(format!("devices-{}.json", index + 1));
+        fs::write(&file, text).context(|| format!("cannot write {}", file.display()))?;
+        files.push(file);
+    }
+    Ok(files)
 }
 
-/// The job as a line of bash. The tables are printed at the end, with those of the other part.
+/// The job as lines of bash: all that the tests say, and on Soft-RoCE some of it once more with
+/// everything on one processor.
+///
+/// There, kernel and programs take turns, and what is measured is the work of all of them together.
+/// That hardly depends on what else the host does, unlike times between two processors of a machine
+/// that the host gives time to as it likes.
 fn job(place: &Place, nccl: Option<&Path>, extent: &Extent) -> String {
+    let mut lines = vec![
+        "set -o pipefail".to_owned(),
+        format!("{} || exit", run(place, nccl, extent, false)),
+    ];
+    if !matches!(place, Place::Devices(_)) && extent.has_any(ONE_PROCESSOR) {
+        // The second one: the first has the timer and more of the kernel's own work.
+        lines.push(format!("taskset 2 {}", run(place, nccl, extent, true)));
+    }
+    lines.join("\n")
+}
+
+/// Tests that are worth repeating on one processor.
+const ONE_PROCESSOR: &[&str] = &["latency", "rate", "groups"];
+
+/// One run of `ncclnet-bench`. The tables are printed at the end, with those of the other part.
+fn run(place: &Place, nccl: Option<&Path>, extent: &Extent, on_one: bool) -> String {
     // Our plugin and the libraries beside it are where the job finds them, not where they were built.
     let plugin = Path::new("$IBNET_TEST_PLUGIN");
     let nccl = nccl.and_then(Path::file_name).map(|name| {
         let name = name.to_string_lossy();
         PathBuf::from(format!("${{IBNET_TEST_PLUGIN%/*}}/{name}"))
     });
-    let mut words: Vec<String> = Vec::new();
-    for argument in networks(plugin, nccl.as_deref()) {
-        // The variables are for the shell.
-        words.push(format!("\"{argument}\""));
-    }
+    // The variables are for the shell.
+    let networks = networks(plugin, nccl.as_deref());
+    let mut words: Vec<String> = networks.iter().map(|word| format!("\"{word}\"")).collect();
     let (devices, title) = match place {
         Place::Machine(_) => (MACHINE_DEVICES.to_owned(), "Soft-RoCE, two processes"),
         Place::HostRxe => (
-            first_two(place.devices(), 1),
+            first_devices(place.devices(), 1),
             "Soft-RoCE of the host, two processes",
         ),
         Place::Devices(_) => (
-            first_two(place.devices(), 2),
+            first_devices(place.devices(), 2),
             "devices of the host, two processes",
         ),
     };
-    let mut add = |argument: &str| words.push(shell_quote(argument));
-    for argument in ["--device", &devices, "--title", title] {
-        add(argument);
-    }
-    for argument in ["--tests", &extent.tests_of(TESTS), "--json", "-"] {
-        add(argument);
-    }
+    let (tests, title) = if on_one {
+        (ONE_PROCESSOR, format!("{title} on one processor"))
+    } else {
+        (TESTS, title.to_owned())
+    };
     let (seconds, connections, registrations) = if extent.quick {
         ("0.1", "1,10,50", "1K")
     } else {
-        ("0.2", "1,10,100", "1K,10K")
+        ("0.2", "1,10,100,1000", "1K,10K")
     };
-    for argument in ["--seconds", seconds, "--connections", connections] {
-        add(argument);
-    }
-    for argument in ["--registrations", registrations] {
-        add(argument);
-    }
-    if extent.quick {
-        for argument in ["--windows", "1,32", "--rounds", "5"] {
-            add(argument);
-        }
+    let tests = extent.tests_of(tests);
+    let mut arguments = vec!["--device", &devices, "--title", &title, "--tests", &tests];
+    arguments.extend(["--seconds", seconds, "--connections", connections]);
+    arguments.extend(["--registrations", registrations, "--json", "-"]);
+    if extent.quick || on_one {
+        arguments.extend(["--windows", "1,32"]);
     }
     // The kernel does RXE's work on the processors that the programs poll on.
     if !matches!(place, Place::Devices(_)) {
-        add("--yield");
+        arguments.push("--yield");
     }
-    // In the machine it is always there.
-    if matches!(place, Place::Machine(_)) || find_program("ib_write_lat").is_some() {
-        add("--perftest");
+    // In the machine it is always there. It never gives the processor away, which it must on one.
+    let is_there = matches!(place, Place::Machine(_)) || find_program("ib_write_lat").is_some();
+    if is_there && !on_one {
+        arguments.push("--perftest");
     }
-    format!(
-        "set -o pipefail; ncclnet-bench {} | grep '^{MARK}'",
-        words.join(" ")
-    )
+    words.extend(arguments.into_iter().map(shell_quote));
+    format!("ncclnet-bench {} | grep '^{MARK}'", words.join(" "))
 }
 
-/// The first one or two devices of a list.
-fn first_two(devices: &str, most: usize) -> String {
+/// The first devices of a list.
+fn first_devices(devices: &str, most: usize) -> String {
     // A name may carry a port, which is no part of the network's name for it.
     let names = devices
         .split(',')
@@ -156,6 +172,7 @@ mod tests {
         ] {
             assert!(job.contains(part), "{part} in {job}");
         }
+        assert!(!job.contains("taskset"), "{job}");
     }
 
     #[test]
@@ -163,5 +180,9 @@ mod tests {
         let job = job(&Place::HostRxe, None, &extent(true));
         assert!(job.contains("'--device' 'ibnet_rxe0'"), "{job}");
         assert!(!job.contains("nccl="), "{job}");
+        // Once more, on one processor and without the program that does not give it away.
+        let last = job.lines().last().unwrap_or_default();
+        assert!(last.starts_with("taskset 2 ncclnet-bench") && !last.contains("--perftest"));
+        assert!(last.contains("'latency,rate,groups'"), "{last}");
     }
 }

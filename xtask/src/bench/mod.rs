@@ -96,7 +96,7 @@ pub(crate) fn command(parsed: &Parsed) -> Result<u8> {
         results.push(null::measure(&products, &extent)?);
     }
     if !only_null && extent.has_any(devices::TESTS) {
-        results.push(devices::measure(options, &products, &extent)?);
+        results.extend(devices::measure(options, &products, &extent)?);
     }
     if results.is_empty() {
         fail!("none of the tests of `--tests` is one of the parts that are to run");

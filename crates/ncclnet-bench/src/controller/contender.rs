@@ -47,10 +47,18 @@ pub(crate) struct Connecting {
 pub(crate) struct Moving {
     /// Seconds, as the receiving end has it.
     pub(crate) seconds: f64,
-    /// Seconds of processor time of both ends, if they are one thread; else the same.
-    pub(crate) processor: f64,
+    /// Seconds of processor time of both ends, if they are one thread. In two processes each end waits
+    /// for the other by polling, which takes all the time there is.
+    pub(crate) processor: Option<f64>,
     /// Instructions per message of both ends, if they are one thread and the processor tells.
     pub(crate) instructions: Option<f64>,
+}
+
+impl Moving {
+    /// Seconds that count: of processor time if that is known, else of the clock.
+    fn effort(&self) -> f64 {
+        self.processor.unwrap_or(self.seconds)
+    }
 }
 
 /// Workers of one network.
@@ -198,8 +206,7 @@ impl Contender {
                 let each = |count: u64| count as f64 / messages.max(1) as f64;
                 Ok(Moving {
                     seconds,
-                    // In two processes, one end waits for the other by polling.
-                    processor: if is_all { processor } else { seconds },
+                    processor: is_all.then_some(processor),
                     instructions: instructions.filter(|_| is_all).map(each),
                 })
             }
@@ -224,9 +231,16 @@ impl Contender {
         }
     }
 
-    /// Registrations in seconds: new, hit, release of a hit, release.
+    /// Registrations in seconds: new, hit, release of a hit, release. In one thread it is processor
+    /// time.
     pub(crate) fn register(&mut self, live: usize, samples: usize) -> Result<[f64; 4], Failure> {
-        match self.here.ask(&Order::Register { live, samples })? {
+        let processor = self.there.is_none();
+        let order = Order::Register {
+            live,
+            samples,
+            processor,
+        };
+        match self.here.ask(&order)? {
             Answer::Registered {
                 new,
                 hit,
@@ -271,7 +285,7 @@ pub(crate) fn calibrate(
 ) -> Result<u64, Failure> {
     let receives = (2 * flow.window as u64).max(*bounds.start());
     let trial = Flow { receives, ..flow };
-    let mut each = contender.flow(trial)?.processor / receives as f64;
+    let mut each = contender.flow(trial)?.effort() / receives as f64;
     // Once more, with enough that the first try's surprises do not count.
     let again = ((seconds / 10.0 / each) as u64).clamp(*bounds.start(), *bounds.end());
     if again > receives {
@@ -279,7 +293,7 @@ pub(crate) fn calibrate(
             receives: again,
             ..flow
         };
-        each = contender.flow(trial)?.processor / again as f64;
+        each = contender.flow(trial)?.effort() / again as f64;
     }
     Ok(((seconds / each) as u64).clamp(*bounds.start(), *bounds.end()))
 }

@@ -22,6 +22,10 @@ pub(crate) fn listen(address: &str, sources: &[Source], yields: bool) -> Result<
     let listener = TcpListener::bind(address)
         .map_err(|error| Failure(format!("cannot listen on {address}: {error}")))?;
     let labels: Vec<&str> = sources.iter().map(|source| source.label.as_str()).collect();
+    // With the port that was chosen, if that was left open.
+    let address = listener
+        .local_addr()
+        .map_err(|error| Failure(error.to_string()))?;
     eprintln!("listening on {address} for {}", labels.join(", "));
     for stream in listener.incoming() {
         let served = stream

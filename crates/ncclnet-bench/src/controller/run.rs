@@ -1,6 +1,6 @@
 //! The whole comparison, test by test.
 
-use super::contender::{Contender, Place};
+use super::contender::Contender;
 use super::growth::{Making, PARTS};
 use super::peer::Settings;
 use super::plan::{Plan, Test};
@@ -391,13 +391,8 @@ impl Session<'_> {
             } else {
                 "all in use, in turn"
             };
-            let what = if self.plan.place == Place::OneThread {
-                ""
-            } else {
-                "time, "
-            };
             for figure in self.run.figures.iter_mut().skip(before) {
-                figure.quantity = format!("{what}{}, {suffix}", figure.quantity);
+                figure.quantity = format!("{}, {suffix}", figure.quantity);
             }
         }
     }

@@ -7,6 +7,7 @@ use super::turns::{Quantity, Turn, Values, higher, lower};
 use crate::protocol::{Flow, Volley};
 
 const PROCESSOR: Quantity = lower("processor time per message", "ns");
+const TIME: Quantity = lower("time per message", "us");
 const INSTRUCTIONS: Quantity = lower("instructions per message", "");
 const BANDWIDTH: Quantity = higher("bandwidth", "MB/s");
 const RATE: Quantity = higher("messages", "1000/s");
@@ -96,11 +97,14 @@ impl Turn for Moving<'_> {
             }
             Test::Groups => vec![(GROUPS, receives / moving.seconds / 1e3)],
             Test::Rate => vec![(RATE, messages / moving.seconds / 1e3)],
-            _ => {
-                let mut values = vec![(PROCESSOR, moving.processor / messages * 1e9)];
-                values.extend(moving.instructions.map(|count| (INSTRUCTIONS, count)));
-                values
-            }
+            _ => match moving.processor {
+                Some(processor) => {
+                    let mut values = vec![(PROCESSOR, processor / messages * 1e9)];
+                    values.extend(moving.instructions.map(|count| (INSTRUCTIONS, count)));
+                    values
+                }
+                None => vec![(TIME, moving.seconds / messages * 1e6)],
+            },
         })
     }
 }

@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::rc::Rc;
 
 use ncclnet_ffi::abi::PTR_HOST;
 
@@ -27,33 +28,35 @@ pub(crate) enum Kind {
     Receive,
 }
 
-/// An end of a connection; closed on drop.
-pub(crate) struct Comm {
+/// An end of a connection; closed once it and all that is registered with it are dropped.
+pub(crate) struct Comm(Rc<Open>);
+
+struct Open {
     network: Network,
     raw: *mut c_void,
     kind: Kind,
 }
 
 /// A registration; given back on drop.
-pub(crate) struct Memory<'a> {
-    comm: &'a Comm,
+pub(crate) struct Memory {
+    comm: Rc<Open>,
     raw: *mut c_void,
 }
 
 impl Comm {
     /// An end that the network has just made.
     pub(super) fn new(network: Network, raw: *mut c_void, kind: Kind) -> Self {
-        Self { network, raw, kind }
+        Self(Rc::new(Open { network, raw, kind }))
     }
 
     /// The network that it belongs to.
     pub(crate) fn network(&self) -> &Network {
-        &self.network
+        &self.0.network
     }
 
     /// Which end it is.
     pub(crate) fn kind(&self) -> Kind {
-        self.kind
+        self.0.kind
     }
 
     /// Registers host memory.
@@ -61,20 +64,23 @@ impl Comm {
     /// # Safety
     ///
     /// The memory stays mapped until the registration is dropped.
-    pub(crate) unsafe fn register(&self, address: *mut u8, length: usize) -> Result<Memory<'_>> {
+    pub(crate) unsafe fn register(&self, address: *mut u8, length: usize) -> Result<Memory> {
         let mut raw = ptr::null_mut();
         let (data, place) = (address.cast(), &raw mut raw);
-        let result = match self.network.0.cold.reg_mr {
+        let result = match self.0.network.0.cold.reg_mr {
             // SAFETY: the connection is open; the caller promises the memory.
-            RegMr::V8(reg_mr) => unsafe { reg_mr(self.raw, data, length, PTR_HOST, place) },
+            RegMr::V8(reg_mr) => unsafe { reg_mr(self.0.raw, data, length, PTR_HOST, place) },
             RegMr::V2(reg_mr) => {
                 let length = c_int::try_from(length).map_err(|_| too_long(length))?;
                 // SAFETY: as above.
-                unsafe { reg_mr(self.raw, data, length, PTR_HOST, place) }
+                unsafe { reg_mr(self.0.raw, data, length, PTR_HOST, place) }
             }
         };
         check("regMr", result)?;
-        Ok(Memory { comm: self, raw })
+        Ok(Memory {
+            comm: Rc::clone(&self.0),
+            raw,
+        })
     }
 
     /// Starts sending; `None` means: again.
@@ -89,18 +95,18 @@ impl Comm {
         address: *mut u8,
         length: usize,
         tag: c_int,
-        memory: &Memory<'_>,
+        memory: &Memory,
     ) -> Result<Option<Request>> {
-        debug_assert_eq!(self.kind, Kind::Send);
+        debug_assert_eq!(self.0.kind, Kind::Send);
         let mut request = ptr::null_mut();
         let place = &raw mut request;
         let data = address.cast();
-        let result = match self.network.0.hot.isend {
+        let result = match self.0.network.0.hot.isend {
             Isend::V10(isend) => {
                 // SAFETY: the connection is open; the caller promises the memory.
                 unsafe {
                     isend(
-                        self.raw,
+                        self.0.raw,
                         data,
                         length,
                         tag,
@@ -112,12 +118,12 @@ impl Comm {
             }
             Isend::V9(isend) => {
                 // SAFETY: as above.
-                unsafe { isend(self.raw, data, length, tag, memory.raw, place) }
+                unsafe { isend(self.0.raw, data, length, tag, memory.raw, place) }
             }
             Isend::V5(isend) => {
                 let length = c_int::try_from(length).map_err(|_| too_long(length))?;
                 // SAFETY: as above.
-                unsafe { isend(self.raw, data, length, tag, memory.raw, place) }
+                unsafe { isend(self.0.raw, data, length, tag, memory.raw, place) }
             }
         };
         check("isend", result)?;
@@ -138,9 +144,9 @@ impl Comm {
         length: usize,
         count: usize,
         first_tag: c_int,
-        memory: &Memory<'_>,
+        memory: &Memory,
     ) -> Result<Option<Request>> {
-        debug_assert_eq!(self.kind, Kind::Receive);
+        debug_assert_eq!(self.0.kind, Kind::Receive);
         let mut data = [ptr::null_mut(); MAX_GROUP];
         let mut sizes = [length; MAX_GROUP];
         let mut tags = [first_tag; MAX_GROUP];
@@ -156,7 +162,7 @@ impl Comm {
         let number = count.min(MAX_GROUP) as c_int;
         let (data, tags) = (data.as_mut_ptr(), tags.as_mut_ptr());
         let memories = memories.as_mut_ptr();
-        let result = match self.network.0.hot.irecv {
+        let result = match self.0.network.0.hot.irecv {
             Irecv::V10(irecv) => {
                 let mut parents = [ptr::null_mut(); MAX_GROUP];
                 let (sizes, parents) = (sizes.as_mut_ptr(), parents.as_mut_ptr());
@@ -164,7 +170,7 @@ impl Comm {
                 // `number` entries and more.
                 unsafe {
                     irecv(
-                        self.raw, number, data, sizes, tags, memories, parents, place,
+                        self.0.raw, number, data, sizes, tags, memories, parents, place,
                     )
                 }
             }
@@ -172,7 +178,7 @@ impl Comm {
                 // SAFETY: as above.
                 unsafe {
                     irecv(
-                        self.raw,
+                        self.0.raw,
                         number,
                         data,
                         sizes.as_mut_ptr(),
@@ -188,7 +194,7 @@ impl Comm {
                 // SAFETY: as above.
                 unsafe {
                     irecv(
-                        self.raw,
+                        self.0.raw,
                         number,
                         data,
                         sizes.as_mut_ptr(),
@@ -210,7 +216,7 @@ fn too_long(length: usize) -> Error {
     ))
 }
 
-impl Drop for Comm {
+impl Drop for Open {
     fn drop(&mut self) {
         let cold = &self.network.0.cold;
         match self.kind {
@@ -222,7 +228,7 @@ impl Drop for Comm {
     }
 }
 
-impl Drop for Memory<'_> {
+impl Drop for Memory {
     fn drop(&mut self) {
         let dereg_mr = self.comm.network.0.cold.dereg_mr;
         // SAFETY: the connection is open, and the registration is used for the last time.

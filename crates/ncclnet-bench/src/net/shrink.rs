@@ -10,7 +10,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 use object::elf::{
-    FileHeader64, PF_X, PT_LOAD, PT_NOTE, ProgramHeader64, SHT_STRTAB, SHT_SYMTAB, SectionHeader64,
+    FileHeader64, PT_LOAD, PT_NOTE, ProgramHeader64, SHT_STRTAB, SHT_SYMTAB, SectionHeader64,
     SymbolSection,
 };
 use object::pod::bytes_of;
@@ -84,7 +84,7 @@ fn plan<'data, R: ReadRef<'data>>(data: R) -> Result<Copy<'data>, String> {
                     moved.add(start, hole.start, before);
                     let after = place(&mut parts, hole.end, end - hole.end)?;
                     moved.add(hole.end, end, after);
-                    new_segments.extend(split(endian, segment, &hole, before, after)?);
+                    new_segments.extend(split(endian, segment, &hole, before, after));
                 } else {
                     let at = place(&mut parts, start, length)?;
                     moved.add(start, end, at);
@@ -153,12 +153,9 @@ fn split(
     hole: &std::ops::Range<u64>,
     before: u64,
     after: u64,
-) -> Result<[Segment; 2], String> {
+) -> [Segment; 2] {
     let start = segment.p_offset(endian);
     let address = segment.p_vaddr(endian);
-    if !segment.p_flags(endian).contains(PF_X) {
-        return Err("the GPU code is not where it is expected, among the code".to_owned());
-    }
     let mut first = *segment;
     first.p_offset = U64::new(endian, before);
     first.p_filesz = U64::new(endian, hole.start - start);
@@ -172,7 +169,7 @@ fn split(
     second.p_filesz = U64::new(endian, segment.p_filesz(endian) - skipped);
     second.p_memsz = U64::new(endian, segment.p_memsz(endian) - skipped);
     second.p_align = U64::new(endian, PAGE);
-    Ok([first, second])
+    [first, second]
 }
 
 /// Where ranges of the file went.
@@ -254,6 +251,12 @@ fn symbols<'data, R: ReadRef<'data>>(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::ffi::{CString, c_int};
+    use std::process::Command;
+
+    use super::super::elf;
     use super::*;
 
     #[test]
@@ -268,5 +271,53 @@ mod tests {
         ] {
             assert_eq!(next_with_remainder(least, remainder), expected);
         }
+    }
+
+    /// What matters of NCCL's library: code, a table of local data with relocations, and code for GPUs
+    /// between what must stay.
+    const LIBRARY: &str = "\
+        __attribute__((section(\".nv_fatbin\"), used)) const char gpu[1 << 20] = {1};\n\
+        static int answer(void) { return 42; }\n\
+        static int (*table[22])(void) __attribute__((used)) = {answer};\n\
+        static const char *const words[] = {\"a\", \"few\", \"words\"};\n\
+        int ask(int which) { return table[0]() + words[which][0] + gpu[9999]; }\n";
+
+    #[test]
+    fn the_copy_works_and_is_small() {
+        let folder = std::env::temp_dir().join(format!("ncclnet-shrink-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (source, whole, copy) = (folder.join("l.c"), folder.join("l.so"), folder.join("s.so"));
+        fs::write(&source, LIBRARY).unwrap();
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let status = Command::new(compiler)
+            .args(["-shared", "-fPIC", "-O1", "-Wl,--build-id", "-o"])
+            .args([&whole, &source])
+            .status()
+            .expect("a C compiler is needed, as it is for linking Rust programs");
+        assert!(status.success());
+        shrink(&whole, &copy).unwrap();
+        assert!(fs::metadata(&whole).unwrap().len() > 1 << 20);
+        assert!(fs::metadata(&copy).unwrap().len() < 100_000);
+        let place = elf::find(&whole, "table").unwrap();
+        assert!(place.is_some_and(|place| place.size == 176));
+        assert_eq!(elf::find(&copy, "table").unwrap(), place);
+
+        let name = CString::new(copy.to_str().unwrap()).unwrap();
+        // SAFETY: the library was made above, and has no constructors of its own.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!library.is_null());
+        // SAFETY: the library is open.
+        let ask = unsafe { libc::dlsym(library, c"ask".as_ptr()) };
+        assert!(!ask.is_null());
+        // SAFETY: the function was compiled from the text above.
+        let answer = unsafe {
+            let ask: extern "C" fn(c_int) -> c_int = std::mem::transmute(ask);
+            ask(1)
+        };
+        assert_eq!(answer, 42 + i32::from(b'f'));
+        // There is no GPU code any more.
+        let again = shrink(&copy, &folder.join("again.so")).unwrap_err();
+        assert!(again.contains("no GPU code"), "{again}");
+        fs::remove_dir_all(folder).unwrap();
     }
 }

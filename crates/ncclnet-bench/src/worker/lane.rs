@@ -10,18 +10,19 @@ use crate::net::{Comm, Error, Memory, Request, Result};
 use crate::protocol::Flow;
 
 /// Buffers of one end: as many slots as messages can be under way.
-pub(super) struct Slots<'a> {
-    memory: Memory<'a>,
+pub(super) struct Slots {
+    memory: Memory,
     start: *mut u8,
     size: usize,
     count: u64,
 }
 
-impl<'a> Slots<'a> {
-    /// Registers the slots with a connection. Both the buffer and the connection outlive them.
-    pub(super) fn new(comm: &'a Comm, buffer: &'a Buffer, flow: &Flow) -> Result<Self> {
+impl Slots {
+    /// Registers the slots with a connection. The buffer is there until the slots are dropped: the
+    /// callers make it before them.
+    pub(super) fn new(comm: &Comm, buffer: &Buffer, flow: &Flow) -> Result<Self> {
         let start = buffer.at(0);
-        // SAFETY: the buffer stays mapped for `'a`.
+        // SAFETY: the buffer outlives the slots, as the documentation demands.
         let memory = unsafe { comm.register(start, buffer.length()) }?;
         Ok(Self {
             memory,
@@ -47,7 +48,7 @@ impl<'a> Slots<'a> {
 /// The sending end.
 pub(super) struct Sender<'a> {
     comm: &'a Comm,
-    slots: Slots<'a>,
+    slots: Slots,
     flow: Flow,
     requests: VecDeque<Request>,
     next: u64,
@@ -58,7 +59,7 @@ pub(super) struct Sender<'a> {
 }
 
 impl<'a> Sender<'a> {
-    pub(super) fn new(comm: &'a Comm, slots: Slots<'a>, flow: Flow) -> Self {
+    pub(super) fn new(comm: &'a Comm, slots: Slots, flow: Flow) -> Self {
         Self {
             comm,
             slots,
@@ -119,7 +120,7 @@ impl<'a> Sender<'a> {
 /// The receiving end.
 pub(super) struct Receiver<'a> {
     comm: &'a Comm,
-    slots: Slots<'a>,
+    slots: Slots,
     flow: Flow,
     requests: VecDeque<Request>,
     next: u64,
@@ -130,7 +131,7 @@ pub(super) struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    pub(super) fn new(comm: &'a Comm, slots: Slots<'a>, flow: Flow) -> Self {
+    pub(super) fn new(comm: &'a Comm, slots: Slots, flow: Flow) -> Self {
         Self {
             comm,
             slots,

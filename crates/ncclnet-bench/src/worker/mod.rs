@@ -18,6 +18,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use crate::net::{Comm, Error, Listener, Network, Result, Source};
 use crate::protocol::{self, Answer, Flow, Order, Volley};
 use connections::Made;
+use registering::Held;
 
 /// Bounds of what may be asked for, because over TCP anybody may ask: bytes under way on all
 /// connections, connections, registrations, messages.
@@ -32,6 +33,7 @@ const MOST_ROUNDS: u64 = 10_000_000;
 ///
 /// Only what makes going on impossible; what goes wrong with the network is an answer.
 pub(crate) fn serve(source: &Source, yields: bool) -> std::io::Result<()> {
+    usage::allow_descriptors();
     // Networks print to standard output; that is the controller's alone.
     let (input, output) = (duplicate(0)?, duplicate(1)?);
     // SAFETY: dup2 takes no pointers; both descriptors are open for the life of the process.
@@ -69,6 +71,7 @@ fn duplicate(fd: i32) -> std::io::Result<OwnedFd> {
 }
 
 struct Worker {
+    held: Held,
     // Before the network: connections are closed before it ends.
     sends: Vec<Comm>,
     receives: Vec<Comm>,
@@ -82,6 +85,7 @@ struct Worker {
 impl Worker {
     fn new(source: &Source, yields: bool) -> Result<Self> {
         Ok(Self {
+            held: Held::default(),
             sends: Vec::new(),
             receives: Vec::new(),
             listener: None,
@@ -120,6 +124,7 @@ impl Worker {
             }
             Order::ConnectHere { count, pause } => self.connect_here(count, pause),
             Order::Close => {
+                self.held.release();
                 self.sends.clear();
                 self.receives.clear();
                 self.listener = None;
@@ -148,13 +153,17 @@ impl Worker {
                 let (send, receive) = self.pair(volley)?;
                 volley::pong(send, receive, volley, self.yields)
             }
-            Order::Register { live, samples } => {
+            Order::Register {
+                live,
+                samples,
+                processor,
+            } => {
                 if !(1..=MOST_REGISTRATIONS).contains(&live) {
                     return Err(refused(format!("{live} registrations")));
                 }
                 let comm = self.sends.first().or_else(|| self.receives.first());
                 let comm = comm.ok_or_else(|| refused("no connection".to_owned()))?;
-                registering::measure(comm, live, samples)
+                self.held.measure(comm, live, samples, processor)
             }
             // Taken out before.
             Order::Quit => Ok(Answer::Done),

@@ -23,6 +23,22 @@ pub(super) fn thread() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
+/// Allows this process as many open files as it may have: every connection takes some.
+pub(super) fn allow_descriptors() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the arguments are a place for the limit, and the limit. Should it fail, the network
+    // says that there are too few.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
 /// Bytes of memory that are resident.
 pub(super) fn memory() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status").map_err(|source| Error::System {

@@ -54,8 +54,8 @@ pub(super) fn pong(send: &Comm, receive: &Comm, volley: Volley, yields: bool) ->
 struct Ends<'a> {
     send: &'a Comm,
     receive: &'a Comm,
-    send_memory: Memory<'a>,
-    receive_memory: Memory<'a>,
+    send_memory: Memory,
+    receive_memory: Memory,
     out: *mut u8,
     into: *mut u8,
     volley: Volley,
@@ -74,7 +74,7 @@ impl<'a> Ends<'a> {
     ) -> Result<Self> {
         buffers.0.touch();
         buffers.1.touch();
-        // SAFETY: the buffers stay mapped for `'a`.
+        // SAFETY: the buffers outlive the ends, which are made after them.
         let (send_memory, receive_memory) = unsafe {
             (
                 send.register(buffers.0.at(0), buffers.0.length())?,

@@ -15,7 +15,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
 }
 
 const SIZE: usize = 200_000;
-const ROUNDS: u64 = 8;
+const ROUNDS: u64 = 4;
 
 /// Memory that plays a GPU's, and its registration.
 struct DeviceMemory {

@@ -183,7 +183,7 @@ fn memory_that_cannot_be_registered_is_an_error_and_undone_on_every_device() {
         let verb = simverbs::Verb::RegisterMemory;
         let fault = fabric
             .faults()
-            .fail_call(verb, device, simverbs::When::Nth(1), 5);
+            .fail_call(verb, device, simverbs::When::Nth(1), 12);
         let refused = sending.registrar().buffer(5000);
         assert!(matches!(refused, Err(Error::NoMemory { .. })));
         assert_eq!(fault.struck(), 1);

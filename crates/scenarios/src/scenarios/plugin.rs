@@ -19,8 +19,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         play("plugin/version-2", Scene::OneDeviceAndPair, &[version_2]),
         play("plugin/version-6", Scene::OneDeviceAndPair, &[version_6]),
         play("plugin/version-8", Scene::OneDeviceAndPair, &[version_8]),
-        // These have virtual devices.
-        play("plugin/version-9", Scene::Everywhere, &[version_9]),
+        play("plugin/version-9", Scene::OneDeviceAndPair, &[version_9]),
+        // Also between virtual devices, which these versions have.
         play("plugin/version-10", Scene::Everywhere, &[version_10]),
         play("plugin/version-11", Scene::OneDeviceAndPair, &[version_11]),
         play("plugin/version-12", Scene::Everywhere, &[version_12]),

@@ -4,11 +4,12 @@
 //! alone: which buffer, how many parts, how large. Work requests without buffers are posted in
 //! advance on every path, one for each part that can be outstanding, and replaced in batches.
 
-use std::num::NonZeroUsize;
-use std::slice;
-use std::sync::Arc;
+mod announce;
+mod complete;
 
-use verbs::{Access, RecvRequest, RemoteAddress, SendRequest, Sge, WcOpcode, WorkCompletion};
+use std::num::NonZeroUsize;
+
+use verbs::{Access, RecvRequest, RemoteAddress, SendRequest};
 
 use crate::assembly::{ANNOUNCE_PATH, RECEIVE_CHAIN};
 use crate::connection::{Core, End, Parts};
@@ -16,14 +17,13 @@ use crate::device::LocalPort;
 use crate::error::Error;
 use crate::flush::{FLUSH_DEPTH, Flusher};
 use crate::handshake::message::RemoteArea;
-use crate::inbox::{Inbox, NO_REQUEST, Violation};
+use crate::inbox::{Inbox, NO_REQUEST};
 use crate::memory::Area;
 use crate::observer::{self, Observer, Piece, Watched};
 use crate::owned::Owned;
 use crate::region::{Region, Registrar};
 use crate::requests::{RequestId, Table};
 use crate::ring::{self, Announcement, ENTRIES, MAX_CAPACITY, MAX_GROUP, Staging};
-use crate::work_id::WorkId;
 
 /// Receives that are posted on every path: one for each part that can be under way, and those that
 /// wait to be replaced.
@@ -452,179 +452,6 @@ impl RecvConnection {
                 buffer.capacity
             ))),
         }
-    }
-
-    /// Writes the prepared entries into the sender's ring.
-    #[inline]
-    fn announce(&mut self, first: u64, count: usize) -> Result<(), Error> {
-        let start = ring::slot(first);
-        let before_end = count.min(ENTRIES as usize - start);
-        self.announce_slots(start, before_end)?;
-        if before_end < count {
-            self.announce_slots(0, count - before_end)?;
-        }
-        Ok(())
-    }
-
-    /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
-    #[inline]
-    fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Error> {
-        let path = &mut self.core.paths[ANNOUNCE_PATH];
-        let entry_bytes = self.staging.entry_bytes();
-        let length = (count * entry_bytes) as u32;
-        let write = &mut self.announcement;
-        write.set_local(Some(Sge {
-            address: self.staging.address_of(slot),
-            length,
-            lkey: self.announce_keys.0,
-        }));
-        write.set_remote(RemoteAddress {
-            address: self.ring.address + (slot * entry_bytes) as u64,
-            rkey: self.announce_keys.1,
-        });
-        write.set_inline(length <= path.max_inline);
-        path.posted(1);
-        self.announced_since_signal += 1;
-        // Unsignalled requests hold their place in the queue until a later signalled one is done.
-        let is_signaled = self.announced_since_signal >= path.depth() / 4;
-        write.set_signaled(is_signaled);
-        if is_signaled {
-            let work = WorkId {
-                path: ANNOUNCE_PATH,
-                requests: self.announced_since_signal,
-            };
-            write.set_wr_id(work.encode());
-            self.announced_since_signal = 0;
-        }
-        // SAFETY: the entries lie in this connection's staging area, which is freed after the
-        // queue pairs; a slot is written again only after its message has arrived, which the
-        // sender could only send after it had the entry.
-        let posted = unsafe { path.queue_pair.post_send(slice::from_mut(write)) };
-        posted.map_err(|error| self.post_failed(error))
-    }
-
-    #[cold]
-    fn post_failed(&mut self, source: verbs::PostError) -> Error {
-        let connection = self.core.names().to_string();
-        self.core.fail(Error::Post {
-            connection,
-            source: Arc::new(source),
-        })
-    }
-
-    fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
-        if !completion.is_success() {
-            self.core.work_failed(completion);
-            return Ok(());
-        }
-        let opcode = completion.opcode();
-        if opcode == WcOpcode::RECV_RDMA_WITH_IMM {
-            self.take_part(completion)?;
-            // Receives are posted with the number of their path.
-            return self.consumed(completion.wr_id() as usize);
-        }
-        if opcode == WcOpcode::RDMA_WRITE {
-            let work = WorkId::decode(completion.wr_id());
-            if let Some(path) = self.core.paths.get_mut(work.path) {
-                path.finished(work.requests);
-            }
-            return Ok(());
-        }
-        if opcode == WcOpcode::RDMA_READ {
-            let request = self.flusher.finished(completion.wr_id());
-            if let Some(flush) = self.requests.at(request) {
-                flush.outstanding = flush.outstanding.saturating_sub(1);
-            }
-            return Ok(());
-        }
-        let error = self
-            .core
-            .protocol_error("something other than a write with immediate");
-        Err(self.core.fail(error))
-    }
-
-    /// A part of a message has arrived.
-    fn take_part(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
-        let taken = self.inbox.take(
-            completion.immediate(),
-            completion.byte_len(),
-            // Written before the immediate, which has been seen.
-            |slot| self.sizes.read_u32(slot * 4),
-        );
-        match taken {
-            Ok(None) => {}
-            Ok(Some(arrived)) => {
-                if let Some(watched) = &mut self.watched {
-                    watched.arrived(usize::from(arrived.slot));
-                }
-                if let Some(receive) = self.requests.at(arrived.request) {
-                    receive.sizes[usize::from(arrived.position)] = arrived.size;
-                    receive.outstanding = receive.outstanding.saturating_sub(1);
-                }
-            }
-            Err(Violation(what)) => {
-                let error = self.core.protocol_error(what);
-                return Err(self.core.fail(error));
-            }
-        }
-        Ok(())
-    }
-
-    /// A receive of `path` was used up; replaces them in batches.
-    fn consumed(&mut self, path: usize) -> Result<(), Error> {
-        let Some(receives) = self.receives.get_mut(path) else {
-            return Ok(());
-        };
-        receives.taken += 1;
-        receives.to_replace += 1;
-        if receives.to_replace < self.batch {
-            return Ok(());
-        }
-        receives.to_replace = 0;
-        let chain = &mut self.replacements[..self.batch];
-        chain.fill(RecvRequest::new(path as u64));
-        // SAFETY: these receives name no memory.
-        let posted = unsafe { self.core.paths[path].queue_pair.post_recv(chain) };
-        posted.map_err(|error| self.post_failed(error))
-    }
-}
-
-impl End for RecvConnection {
-    type Done = Received;
-
-    fn core(&mut self) -> &mut Core {
-        &mut self.core
-    }
-
-    fn finished(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
-        let receive = self.requests.find(request)?;
-        if receive.outstanding > 0 {
-            return Ok(None);
-        }
-        let received = Received {
-            sizes: receive.sizes,
-            buffers: receive.buffers,
-        };
-        self.requests.remove(request);
-        Ok(Some(received))
-    }
-
-    fn progress(&mut self) -> Result<usize, Error> {
-        let mut total = 0;
-        for device in 0..self.core.cqs.len() {
-            let count = self.core.poll(device)?;
-            for index in 0..count {
-                let completion = self.core.completion(index);
-                self.complete(&completion)?;
-            }
-            total += count;
-        }
-        Ok(total)
-    }
-
-    fn attend(&mut self) -> Result<(), Error> {
-        self.core.attend();
-        self.core.check()
     }
 }
 

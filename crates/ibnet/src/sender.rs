@@ -5,29 +5,27 @@
 //! ([`crate::spread`]) and writes the data there. The last write of each part carries the immediate
 //! that tells the receiver.
 
+mod complete;
+mod post;
+
 use std::num::NonZeroUsize;
-use std::slice;
-use std::sync::Arc;
 
-use verbs::{Access, RemoteAddress, SendRequest, Sge, WorkCompletion};
+use verbs::{Access, RemoteAddress, SendRequest};
 
-use crate::assembly::{ANNOUNCE_PATH, ANNOUNCED, RECEIVE_CHAIN, post_receives};
+use crate::assembly::{ANNOUNCE_PATH, RECEIVE_CHAIN};
 use crate::connection::{Core, End, Parts};
 use crate::error::Error;
-use crate::handshake::message::{Closing, RemoteArea};
-use crate::immediate::{Immediate, SizeTold, lap};
-use crate::matching::{ImpossibleAnnouncement, Match, Matching};
+use crate::handshake::message::RemoteArea;
+use crate::matching::{ImpossibleAnnouncement, Matching};
 use crate::memory::Area;
-use crate::observer::{self, Observer, Piece, Watched};
-use crate::outgoing::{Outgoing, Part, Shape};
+use crate::observer::{Observer, Watched};
+use crate::outgoing::{Outgoing, Shape};
 use crate::owned::Owned;
-use crate::part_log::{ImpossibleCount, PartLog, credit};
+use crate::part_log::PartLog;
 use crate::region::{Region, Registrar};
 use crate::requests::{RequestId, Table};
 use crate::ring::{self, Announced};
 use crate::spread::Spread;
-use crate::stripe::{self, Split};
-use crate::work_id::WorkId;
 
 /// Receives that a sender who waits rather than polls has posted for announcements: all that there
 /// can be at a time may have come, and as many again whose messages are sent and not yet known to
@@ -270,78 +268,6 @@ impl SendConnection {
         Ok(Some(request))
     }
 
-    /// Sends a message that is one write, as nearly all are: nothing is decided and the work
-    /// request is at hand but for what differs.
-    #[inline]
-    fn send_at_once(
-        &mut self,
-        data: u64,
-        size: u32,
-        region: Option<&Region>,
-        found: &Match,
-        parent: Option<NonZeroUsize>,
-    ) -> Result<Option<RequestId>, Error> {
-        let mut number = self.spread.choose_one(&self.core.paths);
-        if self.requests.is_full() || self.core.paths[number].room() == 0 {
-            self.progress()?;
-            number = self.spread.choose_one(&self.core.paths);
-            if self.requests.is_full() || self.core.paths[number].room() == 0 {
-                return Ok(None);
-            }
-        }
-        let Some(request) = self.requests.insert(Send {
-            outstanding: 1,
-            size,
-        }) else {
-            return Ok(None);
-        };
-        let path = &mut self.core.paths[number];
-        let work = WorkId {
-            path: number,
-            requests: 1,
-        };
-        if let Some(watched) = &mut self.watched {
-            let piece = Piece {
-                device: path.device,
-                queue_pair: path.queue_pair.number(),
-                wr_id: work.encode(),
-                opcode: observer::WRITE_WITH_IMMEDIATE,
-                length: size as usize,
-            };
-            watched.part_started(number, parent, &piece);
-        }
-        let immediate = Immediate {
-            slot: ring::slot(found.id) as u8,
-            size_told: SizeTold::BySum,
-            parts: 1,
-            lap: lap(found.id),
-        };
-        let single = &mut self.single;
-        single.set_wr_id(work.encode());
-        single.set_local((size > 0).then(|| Sge {
-            address: data,
-            length: size,
-            lkey: region.map_or(0, |region| region.lkey(path.device)),
-        }));
-        single.set_remote(RemoteAddress {
-            address: found.entry.address,
-            rkey: self.matching.rkey(found.id, path.peer_device),
-        });
-        single.set_immediate(immediate.encode());
-        single.set_inline(size <= path.max_inline);
-        path.posted(1);
-        // SAFETY: as in `post_chain`.
-        let posted = unsafe { path.queue_pair.post_send(slice::from_mut(single)) };
-        self.under_way[path.device] += 1;
-        if let Err(error) = posted {
-            return Err(self.post_failed(error));
-        }
-        self.parts[number].push(request.index());
-        self.spread.sent(1);
-        self.matching.take(found);
-        Ok(Some(request))
-    }
-
     /// Whether `request` is done: the bytes that were sent, or `None` while it is not. A request
     /// that is done is dead.
     ///
@@ -447,244 +373,6 @@ impl SendConnection {
             self.core.nic.info().name,
             self.max_message
         ))
-    }
-
-    /// Whether each of the chosen paths has room for its part.
-    fn has_room(&self, split: &Split, shape: &Shape) -> Result<bool, Error> {
-        let needed = shape.most_requests();
-        for part in 0..split.parts {
-            let path = &self.core.paths[self.spread.path(part)];
-            if path.room() < needed {
-                return if path.depth() < needed {
-                    Err(self.never_fits(split.part_bytes, path.depth()))
-                } else {
-                    Ok(false)
-                };
-            }
-        }
-        Ok(true)
-    }
-
-    #[cold]
-    fn never_fits(&self, bytes: u32, depth: u32) -> Error {
-        Error::InvalidArgument(format!(
-            "{bytes} bytes over one path need too many writes of at most {} bytes, the smaller of \
-             both ports' limits: the queue holds {depth} requests",
-            self.largest_write
-        ))
-    }
-
-    /// Posts the writes of a part, the last with the immediate.
-    fn post_part(&mut self, message: &Outgoing<'_>, index: u32) -> Result<(), Error> {
-        let path = self.spread.path(index);
-        let (device, peer_device, max_inline) = {
-            let path = &self.core.paths[path];
-            (path.device, path.peer_device, path.max_inline)
-        };
-        let part = Part {
-            lkey: message.region.map_or(0, |region| region.lkey(device)),
-            rkey: self.matching.rkey(message.id, peer_device),
-            max_inline,
-        };
-        let (part_offset, part_bytes) = message.split.part(message.size, index);
-        let writes = stripe::write_count(part_bytes, self.largest_write);
-        let is_bulk = message.shape.is_bulk;
-        let mut requests = 0;
-        let mut filled = 0;
-        for index in 0..writes {
-            let (offset, length) = stripe::write_at(part_bytes, self.largest_write, index);
-            if index + 1 == writes && !is_bulk {
-                break;
-            }
-            self.chain[filled] = part.write(message, part_offset + offset, length);
-            filled = self.post_when_full(path, filled + 1)?;
-            requests += 1;
-        }
-        // One record will do: the receiver looks after the immediates of all parts have come.
-        if index == 0 && message.shape.size_told == SizeTold::InTable {
-            self.chain[filled] = self.size_record(message, path);
-            filled = self.post_when_full(path, filled + 1)?;
-            requests += 1;
-        }
-        requests += 1;
-        let (offset, length) = if is_bulk {
-            (part_bytes, 0)
-        } else {
-            stripe::write_at(part_bytes, self.largest_write, writes - 1)
-        };
-        let work = WorkId { path, requests };
-        if let Some(watched) = &mut self.watched {
-            let piece = Piece {
-                device,
-                queue_pair: self.core.paths[path].queue_pair.number(),
-                wr_id: work.encode(),
-                opcode: observer::WRITE_WITH_IMMEDIATE,
-                length: part_bytes as usize,
-            };
-            watched.part_started(path, message.parent, &piece);
-        }
-        self.chain[filled] = part.last(message, work, part_offset + offset, length);
-        self.post_chain(path, filled + 1)?;
-        self.core.paths[path].posted(requests);
-        self.under_way[device] += 1;
-        self.parts[path].push(message.request.index());
-        Ok(())
-    }
-
-    /// The write of the message's size into the peer's table.
-    fn size_record(&mut self, message: &Outgoing<'_>, path: usize) -> SendRequest {
-        const BYTES: u32 = 4;
-        let path = &self.core.paths[path];
-        let offset = ring::slot(message.id) * BYTES as usize;
-        self.sizes.write_u32(offset, message.size);
-        let local = Sge {
-            address: self.sizes.address() + offset as u64,
-            length: BYTES,
-            lkey: self.sizes.lkey(path.device),
-        };
-        let remote = RemoteAddress {
-            address: self.size_table.address + offset as u64,
-            // The key for the device that *this* path leads to (pitfall 42).
-            rkey: self.size_table.rkeys[path.peer_device],
-        };
-        let request = SendRequest::write(0, Some(local), remote);
-        if BYTES <= path.max_inline {
-            request.inline()
-        } else {
-            request
-        }
-    }
-
-    fn post_when_full(&mut self, path: usize, filled: usize) -> Result<usize, Error> {
-        if filled < CHAIN {
-            return Ok(filled);
-        }
-        self.post_chain(path, filled)?;
-        Ok(0)
-    }
-
-    fn post_chain(&mut self, path: usize, filled: usize) -> Result<(), Error> {
-        let queue_pair = &self.core.paths[path].queue_pair;
-        // SAFETY: the data of `isend` stays valid until its completion by that function's contract,
-        // and the size records lie in an area of this connection, whose memory is freed after the
-        // queue pairs; a record is not written again before its slot's message has completed.
-        let posted = unsafe { queue_pair.post_send(&mut self.chain[..filled]) };
-        posted.map_err(|error| self.post_failed(error))
-    }
-
-    /// Some of what was posted may be under way: the connection cannot go on (pitfall 78).
-    #[cold]
-    fn post_failed(&mut self, source: verbs::PostError) -> Error {
-        let connection = self.core.names().to_string();
-        self.core.fail(Error::Post {
-            connection,
-            source: Arc::new(source),
-        })
-    }
-
-    /// An announcement has come, which the ring tells more of; replaces the receives in batches.
-    /// Out of the way of [`complete`](Self::complete), whose other cases are those that count.
-    #[cold]
-    fn announced(&mut self, wr_id: u64) {
-        let announcements = &mut self.announcements;
-        if wr_id != ANNOUNCED {
-            return;
-        }
-        announcements.to_replace += 1;
-        if announcements.to_replace < announcements.batch {
-            return;
-        }
-        announcements.to_replace = 0;
-        let queue_pair = &self.core.paths[ANNOUNCE_PATH].queue_pair;
-        if let Err(error) = post_receives(queue_pair, ANNOUNCED, announcements.batch) {
-            // Every later call gets the error.
-            self.post_failed(error);
-        }
-    }
-
-    fn complete(&mut self, completion: &WorkCompletion) {
-        if !completion.is_success() {
-            self.core.work_failed(completion);
-            return;
-        }
-        let work = WorkId::decode(completion.wr_id());
-        let (Some(path), Some(parts)) = (
-            self.core.paths.get_mut(work.path),
-            self.parts.get_mut(work.path),
-        ) else {
-            self.announced(completion.wr_id());
-            return;
-        };
-        path.finished(work.requests);
-        self.under_way[path.device] = self.under_way[path.device].saturating_sub(1);
-        if let Some(watched) = &mut self.watched {
-            watched.part_finished(work.path);
-        }
-        if let Some(send) = parts
-            .complete()
-            .and_then(|request| self.requests.at(request))
-        {
-            send.outstanding = send.outstanding.saturating_sub(1);
-        }
-    }
-
-    /// The receiver has left, and has told how much of each path it has taken.
-    fn apply(&mut self, closing: &Closing) -> Result<(), Error> {
-        let (requests, watched) = (&mut self.requests, &mut self.watched);
-        let credited = credit(&mut self.parts, closing, |path, request| {
-            if let Some(watched) = watched {
-                watched.part_finished(path);
-            }
-            if let Some(send) = requests.at(request) {
-                send.outstanding = send.outstanding.saturating_sub(1);
-            }
-        });
-        credited.map_err(|ImpossibleCount| {
-            let what = "a farewell that counts parts which were never sent";
-            let error = self.core.protocol_error(what);
-            self.core.fail(error)
-        })
-    }
-}
-
-impl End for SendConnection {
-    type Done = usize;
-
-    fn core(&mut self) -> &mut Core {
-        &mut self.core
-    }
-
-    fn finished(&mut self, request: RequestId) -> Result<Option<usize>, Error> {
-        let send = self.requests.find(request)?;
-        if send.outstanding > 0 {
-            return Ok(None);
-        }
-        let size = send.size as usize;
-        self.requests.remove(request);
-        Ok(Some(size))
-    }
-
-    fn progress(&mut self) -> Result<usize, Error> {
-        let mut total = 0;
-        for device in 0..self.under_way.len() {
-            if self.under_way[device] == 0 {
-                continue;
-            }
-            let count = self.core.poll(device)?;
-            for index in 0..count {
-                let completion = self.core.completion(index);
-                self.complete(&completion);
-            }
-            total += count;
-        }
-        Ok(total)
-    }
-
-    fn attend(&mut self) -> Result<(), Error> {
-        if let Some(closing) = self.core.attend() {
-            self.apply(&closing)?;
-        }
-        self.core.check()
     }
 }
 

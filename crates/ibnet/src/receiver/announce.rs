@@ -1,0 +1,72 @@
+//! Announcing: the writes that bring prepared entries into the sender's ring.
+
+use std::slice;
+use std::sync::Arc;
+
+use verbs::{RemoteAddress, Sge};
+
+use super::RecvConnection;
+use crate::assembly::ANNOUNCE_PATH;
+use crate::error::Error;
+use crate::ring::{self, ENTRIES};
+use crate::work_id::WorkId;
+
+impl RecvConnection {
+    /// Writes the prepared entries into the sender's ring.
+    #[inline]
+    pub(super) fn announce(&mut self, first: u64, count: usize) -> Result<(), Error> {
+        let start = ring::slot(first);
+        let before_end = count.min(ENTRIES as usize - start);
+        self.announce_slots(start, before_end)?;
+        if before_end < count {
+            self.announce_slots(0, count - before_end)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
+    #[inline]
+    pub(super) fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Error> {
+        let path = &mut self.core.paths[ANNOUNCE_PATH];
+        let entry_bytes = self.staging.entry_bytes();
+        let length = (count * entry_bytes) as u32;
+        let write = &mut self.announcement;
+        write.set_local(Some(Sge {
+            address: self.staging.address_of(slot),
+            length,
+            lkey: self.announce_keys.0,
+        }));
+        write.set_remote(RemoteAddress {
+            address: self.ring.address + (slot * entry_bytes) as u64,
+            rkey: self.announce_keys.1,
+        });
+        write.set_inline(length <= path.max_inline);
+        path.posted(1);
+        self.announced_since_signal += 1;
+        // Unsignalled requests hold their place in the queue until a later signalled one is done.
+        let is_signaled = self.announced_since_signal >= path.depth() / 4;
+        write.set_signaled(is_signaled);
+        if is_signaled {
+            let work = WorkId {
+                path: ANNOUNCE_PATH,
+                requests: self.announced_since_signal,
+            };
+            write.set_wr_id(work.encode());
+            self.announced_since_signal = 0;
+        }
+        // SAFETY: the entries lie in this connection's staging area, which is freed after the
+        // queue pairs; a slot is written again only after its message has arrived, which the
+        // sender could only send after it had the entry.
+        let posted = unsafe { path.queue_pair.post_send(slice::from_mut(write)) };
+        posted.map_err(|error| self.post_failed(error))
+    }
+
+    #[cold]
+    pub(super) fn post_failed(&mut self, source: verbs::PostError) -> Error {
+        let connection = self.core.names().to_string();
+        self.core.fail(Error::Post {
+            connection,
+            source: Arc::new(source),
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! Completing: what arrives, and what is known of it.
+
+use verbs::{RecvRequest, WcOpcode, WorkCompletion};
+
+use super::{Received, RecvConnection};
+use crate::connection::{Core, End};
+use crate::error::Error;
+use crate::inbox::Violation;
+use crate::requests::RequestId;
+use crate::work_id::WorkId;
+
+impl RecvConnection {
+    fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
+        if !completion.is_success() {
+            self.core.work_failed(completion);
+            return Ok(());
+        }
+        let opcode = completion.opcode();
+        if opcode == WcOpcode::RECV_RDMA_WITH_IMM {
+            self.take_part(completion)?;
+            // Receives are posted with the number of their path.
+            return self.consumed(completion.wr_id() as usize);
+        }
+        if opcode == WcOpcode::RDMA_WRITE {
+            let work = WorkId::decode(completion.wr_id());
+            if let Some(path) = self.core.paths.get_mut(work.path) {
+                path.finished(work.requests);
+            }
+            return Ok(());
+        }
+        if opcode == WcOpcode::RDMA_READ {
+            let request = self.flusher.finished(completion.wr_id());
+            if let Some(flush) = self.requests.at(request) {
+                flush.outstanding = flush.outstanding.saturating_sub(1);
+            }
+            return Ok(());
+        }
+        let error = self
+            .core
+            .protocol_error("something other than a write with immediate");
+        Err(self.core.fail(error))
+    }
+
+    /// A part of a message has arrived.
+    fn take_part(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
+        let taken = self.inbox.take(
+            completion.immediate(),
+            completion.byte_len(),
+            // Written before the immediate, which has been seen.
+            |slot| self.sizes.read_u32(slot * 4),
+        );
+        match taken {
+            Ok(None) => {}
+            Ok(Some(arrived)) => {
+                if let Some(watched) = &mut self.watched {
+                    watched.arrived(usize::from(arrived.slot));
+                }
+                if let Some(receive) = self.requests.at(arrived.request) {
+                    receive.sizes[usize::from(arrived.position)] = arrived.size;
+                    receive.outstanding = receive.outstanding.saturating_sub(1);
+                }
+            }
+            Err(Violation(what)) => {
+                let error = self.core.protocol_error(what);
+                return Err(self.core.fail(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// A receive of `path` was used up; replaces them in batches.
+    fn consumed(&mut self, path: usize) -> Result<(), Error> {
+        let Some(receives) = self.receives.get_mut(path) else {
+            return Ok(());
+        };
+        receives.taken += 1;
+        receives.to_replace += 1;
+        if receives.to_replace < self.batch {
+            return Ok(());
+        }
+        receives.to_replace = 0;
+        let chain = &mut self.replacements[..self.batch];
+        chain.fill(RecvRequest::new(path as u64));
+        // SAFETY: these receives name no memory.
+        let posted = unsafe { self.core.paths[path].queue_pair.post_recv(chain) };
+        posted.map_err(|error| self.post_failed(error))
+    }
+}
+
+impl End for RecvConnection {
+    type Done = Received;
+
+    fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn finished(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
+        let receive = self.requests.find(request)?;
+        if receive.outstanding > 0 {
+            return Ok(None);
+        }
+        let received = Received {
+            sizes: receive.sizes,
+            buffers: receive.buffers,
+        };
+        self.requests.remove(request);
+        Ok(Some(received))
+    }
+
+    fn progress(&mut self) -> Result<usize, Error> {
+        let mut total = 0;
+        for device in 0..self.core.cqs.len() {
+            let count = self.core.poll(device)?;
+            for index in 0..count {
+                let completion = self.core.completion(index);
+                self.complete(&completion)?;
+            }
+            total += count;
+        }
+        Ok(total)
+    }
+
+    fn attend(&mut self) -> Result<(), Error> {
+        self.core.attend();
+        self.core.check()
+    }
+}

@@ -1,0 +1,119 @@
+//! Completing: what work requests, and the receiver's farewell, tell of messages under way.
+
+use verbs::WorkCompletion;
+
+use super::SendConnection;
+use crate::assembly::{ANNOUNCE_PATH, ANNOUNCED, post_receives};
+use crate::connection::{Core, End};
+use crate::error::Error;
+use crate::handshake::message::Closing;
+use crate::part_log::{ImpossibleCount, credit};
+use crate::requests::RequestId;
+use crate::work_id::WorkId;
+
+impl SendConnection {
+    /// An announcement has come, which the ring tells more of; replaces the receives in batches.
+    /// Out of the way of [`complete`](Self::complete), whose other cases are those that count.
+    #[cold]
+    fn announced(&mut self, wr_id: u64) {
+        let announcements = &mut self.announcements;
+        if wr_id != ANNOUNCED {
+            return;
+        }
+        announcements.to_replace += 1;
+        if announcements.to_replace < announcements.batch {
+            return;
+        }
+        announcements.to_replace = 0;
+        let queue_pair = &self.core.paths[ANNOUNCE_PATH].queue_pair;
+        if let Err(error) = post_receives(queue_pair, ANNOUNCED, announcements.batch) {
+            // Every later call gets the error.
+            self.post_failed(error);
+        }
+    }
+
+    fn complete(&mut self, completion: &WorkCompletion) {
+        if !completion.is_success() {
+            self.core.work_failed(completion);
+            return;
+        }
+        let work = WorkId::decode(completion.wr_id());
+        let (Some(path), Some(parts)) = (
+            self.core.paths.get_mut(work.path),
+            self.parts.get_mut(work.path),
+        ) else {
+            self.announced(completion.wr_id());
+            return;
+        };
+        path.finished(work.requests);
+        self.under_way[path.device] = self.under_way[path.device].saturating_sub(1);
+        if let Some(watched) = &mut self.watched {
+            watched.part_finished(work.path);
+        }
+        if let Some(send) = parts
+            .complete()
+            .and_then(|request| self.requests.at(request))
+        {
+            send.outstanding = send.outstanding.saturating_sub(1);
+        }
+    }
+
+    /// The receiver has left, and has told how much of each path it has taken.
+    fn apply(&mut self, closing: &Closing) -> Result<(), Error> {
+        let (requests, watched) = (&mut self.requests, &mut self.watched);
+        let credited = credit(&mut self.parts, closing, |path, request| {
+            if let Some(watched) = watched {
+                watched.part_finished(path);
+            }
+            if let Some(send) = requests.at(request) {
+                send.outstanding = send.outstanding.saturating_sub(1);
+            }
+        });
+        credited.map_err(|ImpossibleCount| {
+            let what = "a farewell that counts parts which were never sent";
+            let error = self.core.protocol_error(what);
+            self.core.fail(error)
+        })
+    }
+}
+
+impl End for SendConnection {
+    type Done = usize;
+
+    fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn finished(&mut self, request: RequestId) -> Result<Option<usize>, Error> {
+        let send = self.requests.find(request)?;
+        if send.outstanding > 0 {
+            return Ok(None);
+        }
+        let size = send.size as usize;
+        self.requests.remove(request);
+        Ok(Some(size))
+    }
+
+    fn progress(&mut self) -> Result<usize, Error> {
+        let mut total = 0;
+        for device in 0..self.under_way.len() {
+            if self.under_way[device] == 0 {
+                continue;
+            }
+            let count = self.core.poll(device)?;
+            for index in 0..count {
+                let completion = self.core.completion(index);
+                self.complete(&completion);
+            }
+            total += count;
+        }
+        Ok(total)
+    }
+
+    fn attend(&mut self) -> Result<(), Error> {
+        if let Some(closing) = self.core.attend() {
+            self.apply(&closing)?;
+        }
+        self.core.check()
+    }
+}

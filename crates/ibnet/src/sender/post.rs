@@ -1,0 +1,227 @@
+//! Posting: the work requests of a message, on the paths that were chosen for it.
+
+use std::num::NonZeroUsize;
+use std::slice;
+use std::sync::Arc;
+
+use verbs::{RemoteAddress, SendRequest, Sge};
+
+use super::{CHAIN, Send, SendConnection};
+use crate::connection::End;
+use crate::error::Error;
+use crate::immediate::{Immediate, SizeTold, lap};
+use crate::matching::Match;
+use crate::observer::{self, Piece};
+use crate::outgoing::{Outgoing, Part, Shape};
+use crate::region::Region;
+use crate::requests::RequestId;
+use crate::ring;
+use crate::stripe::{self, Split};
+use crate::work_id::WorkId;
+
+impl SendConnection {
+    /// Sends a message that is one write, as nearly all are: nothing is decided and the work
+    /// request is at hand but for what differs.
+    #[inline]
+    pub(super) fn send_at_once(
+        &mut self,
+        data: u64,
+        size: u32,
+        region: Option<&Region>,
+        found: &Match,
+        parent: Option<NonZeroUsize>,
+    ) -> Result<Option<RequestId>, Error> {
+        let mut number = self.spread.choose_one(&self.core.paths);
+        if self.requests.is_full() || self.core.paths[number].room() == 0 {
+            self.progress()?;
+            number = self.spread.choose_one(&self.core.paths);
+            if self.requests.is_full() || self.core.paths[number].room() == 0 {
+                return Ok(None);
+            }
+        }
+        let Some(request) = self.requests.insert(Send {
+            outstanding: 1,
+            size,
+        }) else {
+            return Ok(None);
+        };
+        let path = &mut self.core.paths[number];
+        let work = WorkId {
+            path: number,
+            requests: 1,
+        };
+        if let Some(watched) = &mut self.watched {
+            let piece = Piece {
+                device: path.device,
+                queue_pair: path.queue_pair.number(),
+                wr_id: work.encode(),
+                opcode: observer::WRITE_WITH_IMMEDIATE,
+                length: size as usize,
+            };
+            watched.part_started(number, parent, &piece);
+        }
+        let immediate = Immediate {
+            slot: ring::slot(found.id) as u8,
+            size_told: SizeTold::BySum,
+            parts: 1,
+            lap: lap(found.id),
+        };
+        let single = &mut self.single;
+        single.set_wr_id(work.encode());
+        single.set_local((size > 0).then(|| Sge {
+            address: data,
+            length: size,
+            lkey: region.map_or(0, |region| region.lkey(path.device)),
+        }));
+        single.set_remote(RemoteAddress {
+            address: found.entry.address,
+            rkey: self.matching.rkey(found.id, path.peer_device),
+        });
+        single.set_immediate(immediate.encode());
+        single.set_inline(size <= path.max_inline);
+        path.posted(1);
+        // SAFETY: as in `post_chain`.
+        let posted = unsafe { path.queue_pair.post_send(slice::from_mut(single)) };
+        self.under_way[path.device] += 1;
+        if let Err(error) = posted {
+            return Err(self.post_failed(error));
+        }
+        self.parts[number].push(request.index());
+        self.spread.sent(1);
+        self.matching.take(found);
+        Ok(Some(request))
+    }
+
+    /// Whether each of the chosen paths has room for its part.
+    pub(super) fn has_room(&self, split: &Split, shape: &Shape) -> Result<bool, Error> {
+        let needed = shape.most_requests();
+        for part in 0..split.parts {
+            let path = &self.core.paths[self.spread.path(part)];
+            if path.room() < needed {
+                return if path.depth() < needed {
+                    Err(self.never_fits(split.part_bytes, path.depth()))
+                } else {
+                    Ok(false)
+                };
+            }
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    pub(super) fn never_fits(&self, bytes: u32, depth: u32) -> Error {
+        Error::InvalidArgument(format!(
+            "{bytes} bytes over one path need too many writes of at most {} bytes, the smaller of \
+             both ports' limits: the queue holds {depth} requests",
+            self.largest_write
+        ))
+    }
+
+    /// Posts the writes of a part, the last with the immediate.
+    pub(super) fn post_part(&mut self, message: &Outgoing<'_>, index: u32) -> Result<(), Error> {
+        let path = self.spread.path(index);
+        let (device, peer_device, max_inline) = {
+            let path = &self.core.paths[path];
+            (path.device, path.peer_device, path.max_inline)
+        };
+        let part = Part {
+            lkey: message.region.map_or(0, |region| region.lkey(device)),
+            rkey: self.matching.rkey(message.id, peer_device),
+            max_inline,
+        };
+        let (part_offset, part_bytes) = message.split.part(message.size, index);
+        let writes = stripe::write_count(part_bytes, self.largest_write);
+        let is_bulk = message.shape.is_bulk;
+        let mut requests = 0;
+        let mut filled = 0;
+        for index in 0..writes {
+            let (offset, length) = stripe::write_at(part_bytes, self.largest_write, index);
+            if index + 1 == writes && !is_bulk {
+                break;
+            }
+            self.chain[filled] = part.write(message, part_offset + offset, length);
+            filled = self.post_when_full(path, filled + 1)?;
+            requests += 1;
+        }
+        // One record will do: the receiver looks after the immediates of all parts have come.
+        if index == 0 && message.shape.size_told == SizeTold::InTable {
+            self.chain[filled] = self.size_record(message, path);
+            filled = self.post_when_full(path, filled + 1)?;
+            requests += 1;
+        }
+        requests += 1;
+        let (offset, length) = if is_bulk {
+            (part_bytes, 0)
+        } else {
+            stripe::write_at(part_bytes, self.largest_write, writes - 1)
+        };
+        let work = WorkId { path, requests };
+        if let Some(watched) = &mut self.watched {
+            let piece = Piece {
+                device,
+                queue_pair: self.core.paths[path].queue_pair.number(),
+                wr_id: work.encode(),
+                opcode: observer::WRITE_WITH_IMMEDIATE,
+                length: part_bytes as usize,
+            };
+            watched.part_started(path, message.parent, &piece);
+        }
+        self.chain[filled] = part.last(message, work, part_offset + offset, length);
+        self.post_chain(path, filled + 1)?;
+        self.core.paths[path].posted(requests);
+        self.under_way[device] += 1;
+        self.parts[path].push(message.request.index());
+        Ok(())
+    }
+
+    /// The write of the message's size into the peer's table.
+    pub(super) fn size_record(&mut self, message: &Outgoing<'_>, path: usize) -> SendRequest {
+        const BYTES: u32 = 4;
+        let path = &self.core.paths[path];
+        let offset = ring::slot(message.id) * BYTES as usize;
+        self.sizes.write_u32(offset, message.size);
+        let local = Sge {
+            address: self.sizes.address() + offset as u64,
+            length: BYTES,
+            lkey: self.sizes.lkey(path.device),
+        };
+        let remote = RemoteAddress {
+            address: self.size_table.address + offset as u64,
+            // The key for the device that *this* path leads to (pitfall 42).
+            rkey: self.size_table.rkeys[path.peer_device],
+        };
+        let request = SendRequest::write(0, Some(local), remote);
+        if BYTES <= path.max_inline {
+            request.inline()
+        } else {
+            request
+        }
+    }
+
+    pub(super) fn post_when_full(&mut self, path: usize, filled: usize) -> Result<usize, Error> {
+        if filled < CHAIN {
+            return Ok(filled);
+        }
+        self.post_chain(path, filled)?;
+        Ok(0)
+    }
+
+    pub(super) fn post_chain(&mut self, path: usize, filled: usize) -> Result<(), Error> {
+        let queue_pair = &self.core.paths[path].queue_pair;
+        // SAFETY: the data of `isend` stays valid until its completion by that function's contract,
+        // and the size records lie in an area of this connection, whose memory is freed after the
+        // queue pairs; a record is not written again before its slot's message has completed.
+        let posted = unsafe { queue_pair.post_send(&mut self.chain[..filled]) };
+        posted.map_err(|error| self.post_failed(error))
+    }
+
+    /// Some of what was posted may be under way: the connection cannot go on (pitfall 78).
+    #[cold]
+    pub(super) fn post_failed(&mut self, source: verbs::PostError) -> Error {
+        let connection = self.core.names().to_string();
+        self.core.fail(Error::Post {
+            connection,
+            source: Arc::new(source),
+        })
+    }
+}

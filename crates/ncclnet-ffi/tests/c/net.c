@@ -398,6 +398,20 @@ static int make_device(const struct net *net, const char *list) {
   /* A device made of one is that one; and the same set again is the same device, in any order. */
   must(net_make_vdevice(net, &single, 1, members), "makeVDevice of one");
   if (single != members[0]) fail("device %d alone became device %d", members[0], single);
+  int twice[NCCL_NET_MAX_DEVS_PER_NIC_V12] = {members[0], members[0]};
+  must(net_make_vdevice(net, &single, 2, twice), "makeVDevice of one named twice");
+  if (single != members[0]) fail("device %d twice became device %d", members[0], single);
+  /* A member that is none, or is not one by itself, and nothing happens (pitfall 16). */
+  int before = -1, after = -1, untouched = -5;
+  must(net_devices(net, &before), "devices");
+  const int wrong[] = {9999, -1, made};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    int list_of_two[NCCL_NET_MAX_DEVS_PER_NIC_V12] = {members[0], wrong[i]};
+    if (net_make_vdevice(net, &untouched, 2, list_of_two) != ncclInvalidUsage || untouched != -5)
+      fail("makeVDevice of device %d and device %d", members[0], wrong[i]);
+  }
+  must(net_devices(net, &after), "devices");
+  if (after < before) fail("%d devices of %d are left", after, before);
   int reversed[NCCL_NET_MAX_DEVS_PER_NIC_V12] = {0};
   for (int i = 0; i < count; i++) reversed[i] = members[count - 1 - i];
   must(net_make_vdevice(net, &again, count, reversed), "makeVDevice again");

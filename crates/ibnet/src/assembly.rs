@@ -275,6 +275,11 @@ impl Assembly {
         Ok(self.joined == self.ends.paths.len())
     }
 
+    /// Why the step that is to be tried again was refused, if one is.
+    pub(crate) fn last_refusal(&self) -> Option<Error> {
+        self.retry.refusal.clone()
+    }
+
     /// This end's queue pairs, as the peer must know them.
     pub(crate) fn queue_pair_ends(&self) -> Vec<QueuePairEnd> {
         self.ends.paths.iter().map(Path::end).collect()
@@ -358,6 +363,7 @@ struct Retry {
     pause: Duration,
     attempts: u32,
     due: Option<Instant>,
+    refusal: Option<Error>,
 }
 
 impl Retry {
@@ -368,6 +374,7 @@ impl Retry {
             pause: config.modify_retry_pause,
             attempts: 0,
             due: None,
+            refusal: None,
         }
     }
 
@@ -383,7 +390,7 @@ impl Retry {
     /// True after a success; false if the failure may pass and another attempt is due later.
     fn settle(&mut self, outcome: Result<(), Error>, now: Instant) -> Result<bool, Error> {
         let Err(error) = outcome else {
-            (self.attempts, self.due) = (0, None);
+            (self.attempts, self.due, self.refusal) = (0, None, None);
             return Ok(true);
         };
         // The kernel's way of saying that the peer's address was not resolved yet.
@@ -401,6 +408,7 @@ impl Retry {
             self.attempts,
             self.most
         );
+        self.refusal = Some(error);
         Ok(false)
     }
 }

@@ -186,7 +186,12 @@ impl Client {
                 },
             };
             if is_waiting {
-                return self.conversation.check_deadline(now).map(|()| false);
+                let work = self.work.as_ref();
+                let refused = work.and_then(|work| work.assembly.last_refusal());
+                return self
+                    .conversation
+                    .check_deadline_of_work(now, refused)
+                    .map(|()| false);
             }
         }
     }

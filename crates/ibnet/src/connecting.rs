@@ -271,7 +271,13 @@ impl Talk {
                         self.conversation.machine.built(endpoint, now);
                         self.is_building = false;
                     }
-                    None => return self.conversation.check_deadline(now).map(|()| false),
+                    None => {
+                        let refused = work.assembly.last_refusal();
+                        return self
+                            .conversation
+                            .check_deadline_of_work(now, refused)
+                            .map(|()| false);
+                    }
                 }
             }
             match self.conversation.advance(now)? {

@@ -297,21 +297,25 @@ impl Core {
     /// channel tells within [`GRACE`] that the peer closed or died: then that was the cause, and
     /// what the work request says is but a symptom.
     #[cold]
-    pub(crate) fn work_failed(&mut self, completion: &WorkCompletion) {
+    pub(crate) fn work_failed(&mut self, device: usize, completion: &WorkCompletion) {
         if self.suspicion.is_some() || self.ending.is_some() || self.failure.is_some() {
             return;
         }
         // The opcode and the length of a failed completion mean nothing; these do (pitfall 82).
         let number = completion.qp_num();
+        // Numbers are of their device: another one may have the same.
         let path = self
             .paths
             .iter()
-            .position(|path| path.queue_pair.number() == number)
-            .unwrap_or(0);
-        let pair = self.names.paths.get(path).copied().unwrap_or_default();
-        let retries = retry_count(self.config(), self.device(pair.0));
+            .position(|path| path.device == device && path.queue_pair.number() == number);
+        let ends = match path.and_then(|path| self.names.paths.get(path)) {
+            Some(pair) => self.names.of(*pair),
+            // The queue pair with which a receiver reads back what it received.
+            None => format!("{} to itself", describe(&self.names.local[device])),
+        };
+        let retries = retry_count(self.config(), self.device(device));
         let error = Error::Completion {
-            connection: format!("{}, queue pair {number:#x}", self.names.of(pair)),
+            connection: format!("{ends}, queue pair {number:#x}"),
             status: completion.status(),
             vendor: completion.vendor_error(),
             hint: hint(completion.status(), self.config().timeout, retries),
@@ -328,7 +332,7 @@ impl Core {
         if bits & FATAL != 0 {
             let error = Error::DeviceFatal {
                 connection: self.names.to_string(),
-                device: self.nic.info().name.clone(),
+                device: self.hit_devices(),
             };
             self.fail(error);
         }
@@ -344,6 +348,21 @@ impl Core {
             self.fail(error);
         }
         farewell
+    }
+
+    /// The devices of this connection that fatal events have named.
+    fn hit_devices(&self) -> String {
+        let hits = self.watch.fatal();
+        let members = self.nic.members().iter();
+        let hit: Vec<String> = members
+            .filter(|device| hits.iter().any(|hit| hit.device == device.token))
+            .map(|device| device.label())
+            .collect();
+        if hit.is_empty() {
+            self.nic.info().name.clone()
+        } else {
+            hit.join(", ")
+        }
     }
 
     fn read_control(&mut self) -> Option<Closing> {

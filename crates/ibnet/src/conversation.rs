@@ -129,6 +129,17 @@ impl<M: Machine> Conversation<M> {
         self.channel.listen(monitor, attention)
     }
 
+    /// As [`check_deadline`](Self::check_deadline) while the own side works. If a step was `refused`
+    /// again and again, that is why it took too long.
+    pub(crate) fn check_deadline_of_work(
+        &mut self,
+        now: Instant,
+        refused: Option<Error>,
+    ) -> Result<(), Error> {
+        self.check_deadline(now)
+            .map_err(|timeout| refused.unwrap_or(timeout))
+    }
+
     fn explain(&self, failure: Failure) -> Error {
         let peer = self.peer().to_string();
         match failure {

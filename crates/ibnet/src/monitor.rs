@@ -289,7 +289,6 @@ impl Watch {
 
 impl Watch {
     /// The fatal events that have hit the connection, each subject once.
-    #[cfg_attr(not(test), expect(dead_code, reason = "connections have one path"))]
     pub(crate) fn fatal(&self) -> Vec<Fatal> {
         match self.shared.lock().get(&self.token) {
             Some(Watched::Connection { fatal, .. }) => fatal.clone(),
@@ -298,7 +297,7 @@ impl Watch {
     }
 
     /// Changes what the connection uses, as when a path was rebuilt with another queue pair.
-    #[cfg_attr(not(test), expect(dead_code, reason = "paths are not rebuilt"))]
+    #[cfg(test)]
     pub(crate) fn expose(&self, now: Vec<Exposed>) {
         if let Some(Watched::Connection { exposed, .. }) = self.shared.lock().get_mut(&self.token) {
             *exposed = now;

@@ -216,11 +216,10 @@ impl Registrar {
                 rkey: lease.0.rkey(),
             };
         }
-        // The same pages on every device: at least those that were asked for.
-        let pages = leases.leases()[0].pages();
         Ok(Region(Arc::new(Inner {
-            start: pages.start(),
-            length: pages.length(),
+            // A registration that others share may be larger; what they have is not this one's.
+            start: address,
+            length,
             access,
             nic: Arc::clone(&self.nic),
             keys,
@@ -347,7 +346,7 @@ impl Region {
             "memory registered for sending used for receiving".to_owned()
         } else {
             format!(
-                "{length} bytes at {data:p} are not in the registered pages, {} bytes at {:#x}",
+                "{length} bytes at {data:p} are not in the registered memory, {} bytes at {:#x}",
                 self.0.length, self.0.start
             )
         })

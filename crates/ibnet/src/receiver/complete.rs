@@ -10,9 +10,9 @@ use crate::requests::RequestId;
 use crate::work_id::WorkId;
 
 impl RecvConnection {
-    fn complete(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
+    fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Error> {
         if !completion.is_success() {
-            self.core.work_failed(completion);
+            self.core.work_failed(device, completion);
             return Ok(());
         }
         let opcode = completion.opcode();
@@ -113,7 +113,7 @@ impl End for RecvConnection {
             let count = self.core.poll(device)?;
             for index in 0..count {
                 let completion = self.core.completion(index);
-                self.complete(&completion)?;
+                self.complete(device, &completion)?;
             }
             total += count;
         }

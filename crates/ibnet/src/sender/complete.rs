@@ -32,9 +32,9 @@ impl SendConnection {
         }
     }
 
-    fn complete(&mut self, completion: &WorkCompletion) {
+    fn complete(&mut self, device: usize, completion: &WorkCompletion) {
         if !completion.is_success() {
-            self.core.work_failed(completion);
+            self.core.work_failed(device, completion);
             return;
         }
         let work = WorkId::decode(completion.wr_id());
@@ -103,7 +103,7 @@ impl End for SendConnection {
             let count = self.core.poll(device)?;
             for index in 0..count {
                 let completion = self.core.completion(index);
-                self.complete(&completion);
+                self.complete(device, &completion);
             }
             total += count;
         }

@@ -1,9 +1,13 @@
 //! `docs/pitfalls.md` has every number, and every test and file that it names exists.
 #![allow(clippy::unwrap_used)]
 
+mod page;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use page::{cells, quoted, root};
 
 const COUNT: usize = 102;
 
@@ -14,19 +18,10 @@ struct Row {
     construction: String,
 }
 
-fn root() -> PathBuf {
-    // This package lies two folders below the root.
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    package.ancestors().nth(2).unwrap().to_owned()
-}
-
 fn rows(text: &str) -> Vec<Row> {
     text.lines()
         .filter_map(|line| {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let [_, number, fault, tests, construction, _] = cells[..] else {
-                return None;
-            };
+            let [number, fault, tests, construction] = cells(line)?;
             let number = number.parse().ok()?;
             assert!(!fault.is_empty(), "{number} has no fault");
             Some(Row {
@@ -35,15 +30,6 @@ fn rows(text: &str) -> Vec<Row> {
                 construction: construction.to_owned(),
             })
         })
-        .collect()
-}
-
-/// What stands between backticks.
-fn quoted(text: &str) -> Vec<String> {
-    text.split('`')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_owned)
         .collect()
 }
 
@@ -82,7 +68,7 @@ fn tests_in(source: &str) -> Vec<String> {
 
 #[test]
 fn every_pitfall_is_listed_once_with_what_keeps_it_out() {
-    let rows = rows(&fs::read_to_string(root().join("docs/pitfalls.md")).unwrap());
+    let rows = rows(&page::read("pitfalls.md"));
     let numbers: Vec<usize> = rows.iter().map(|row| row.number).collect();
     assert_eq!(numbers, (1..=COUNT).collect::<Vec<_>>());
     for row in &rows {
@@ -94,7 +80,7 @@ fn every_pitfall_is_listed_once_with_what_keeps_it_out() {
 #[test]
 fn every_test_and_file_that_is_named_exists() {
     let root = root();
-    let rows = rows(&fs::read_to_string(root.join("docs/pitfalls.md")).unwrap());
+    let rows = rows(&page::read("pitfalls.md"));
     let mut known = BTreeSet::new();
     for folder in ["crates", "examples", "xtask"] {
         test_functions(&root.join(folder), &mut known);

@@ -262,6 +262,9 @@ impl Work {
         let own = introduce(nic, config)?;
         let queue_pairs = config.queue_pairs.max(hello.wishes.queue_pairs);
         let decisions = decide(&hello.party, &own.party, usize::from(queue_pairs))?;
+        if config.warn_rail_local {
+            warn_of_rails(&own.party, &hello.party);
+        }
         let entry_bytes = ring::entry_bytes(nic.members().len());
         let specs = decisions
             .iter()
@@ -352,6 +355,26 @@ fn traffic_class(inner: &Inner, wish: &Option<u8>) -> u8 {
     let config = &inner.config;
     let own = config.fifo_traffic_class.or(config.traffic_class);
     own.or(*wish).unwrap_or(0)
+}
+
+/// One line if the devices of the two ends have different names (pitfall 52: names, because indices of two
+/// hosts mean nothing to each other).
+fn warn_of_rails(own: &Party, theirs: &Party) {
+    let names = |party: &Party| -> Vec<String> {
+        let devices = party.devices.iter();
+        devices
+            .map(|device| format!("{}:{}", printable(&device.name), device.port))
+            .collect()
+    };
+    let (own, others) = (names(own), names(theirs));
+    if own != others {
+        tracing::warn!(
+            "the peer on {} has other devices than this end: {} and {} (NCCL_IB_WARN_RAIL_LOCAL)",
+            printable(&theirs.host),
+            others.join(", "),
+            own.join(", ")
+        );
+    }
 }
 
 /// Who is at the other end, in words.

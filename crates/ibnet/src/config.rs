@@ -108,6 +108,10 @@ settings! {
     /// Allow virtual devices of more than one device.
     merge_nics: bool = true,
         "NCCL_IB_MERGE_NICS": Flag, ["the same"];
+    /// Say so when the two ends of a connection have devices of different names: with a network for
+    /// each rail, that is a rank whose devices are in another order.
+    warn_rail_local: bool = false,
+        "NCCL_IB_WARN_RAIL_LOCAL": Flag, ["the same"];
     /// Ask for a port's speed by `ibv_query_port_speed` where libibverbs has it.
     query_port_speed: bool = true,
         "NCCL_IB_QUERY_PORT_SPEED": Flag, ["the same"];

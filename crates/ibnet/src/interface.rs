@@ -10,8 +10,8 @@ use crate::error::Error;
 /// Which network interfaces to use, in NCCL's grammar for `NCCL_SOCKET_IFNAME`:
 /// `[^][=]prefix,…`.
 ///
-/// Without a filter, interfaces that begin with `lo` or `docker` are used only when there is
-/// nothing else.
+/// Without a filter, interfaces that begin with `ib` come first, and those that begin with `lo` or
+/// `docker` are used only when there is nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceFilter {
     exclude: bool,
@@ -155,6 +155,7 @@ pub(crate) fn choose<'a>(
         addresses.iter().filter(usable).min_by_key(|candidate| {
             (
                 is_last_resort(&candidate.interface),
+                !candidate.interface.starts_with("ib"),
                 is_link_local(candidate),
             )
         })
@@ -195,6 +196,20 @@ mod tests {
             address: address.parse().unwrap(),
         })
         .to_vec()
+    }
+
+    #[test]
+    fn interfaces_of_infiniband_come_first_as_with_nccl() {
+        let mut all = addresses();
+        let ib0 = LocalAddress {
+            interface: "ib0".to_owned(),
+            address: "10.9.0.5:0".parse().unwrap(),
+        };
+        all.push(ib0.clone());
+        let without = InterfaceFilter::default();
+        assert_eq!(*choose(&all, &without, None).unwrap(), ib0);
+        let named = InterfaceFilter::parse("eth1");
+        assert_eq!(choose(&all, &named, None).unwrap().interface, "eth1");
     }
 
     #[test]

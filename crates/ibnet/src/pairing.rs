@@ -141,7 +141,8 @@ fn rail_distance(one: &DeviceOffer, other: &DeviceOffer) -> u32 {
 /// 0: the same subnet; 1: another one.
 fn subnet_distance(one: &DeviceOffer, other: &DeviceOffer) -> u32 {
     let is_same = match one.link {
-        Link::InfiniBand => one.gid().subnet_prefix() == other.gid().subnet_prefix(),
+        // Without the FLID, which tells the router and not the subnet.
+        Link::InfiniBand => without_flid(one.gid()) == without_flid(other.gid()),
         Link::Ethernet => {
             let (usual, offset) = match address(one) {
                 IpAddr::V4(_) => (USUAL_PREFIX_V4, 96),
@@ -154,6 +155,11 @@ fn subnet_distance(one: &DeviceOffer, other: &DeviceOffer) -> u32 {
         }
     };
     u32::from(!is_same)
+}
+
+/// The subnet prefix of a GID without the 16 bits that may hold a FLID.
+fn without_flid(gid: verbs::Gid) -> u64 {
+    gid.subnet_prefix() & !(0xffff << 16)
 }
 
 fn address(offer: &DeviceOffer) -> IpAddr {

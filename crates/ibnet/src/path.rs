@@ -1,7 +1,7 @@
 //! A path: one reliable queue pair between one local and one remote device.
 
 use verbs::{
-    Access, AddressVector, CompletionQueue, Destination, Ece, GlobalRoute, InitAttributes,
+    Access, AddressVector, CompletionQueue, Destination, Ece, Gid, GlobalRoute, InitAttributes,
     QueuePair, QueuePairOptions, ReadyToReceive, ReadyToSend,
 };
 
@@ -318,8 +318,36 @@ fn address(
         service_level,
         destination: match offer.link {
             Link::Ethernet => Destination::Global(route),
-            Link::InfiniBand => Destination::infiniband(offer.lid, needs_route.then_some(route)),
+            Link::InfiniBand => Destination::infiniband(
+                destination_lid(&local.gid, offer),
+                needs_route.then_some(route),
+            ),
         },
+    }
+}
+
+/// The LID that packets to `offer` carry. A LID means something within a subnet only: a port of
+/// another one is reached by the LID of the router to it, which a routable GID carries (its FLID).
+///
+/// Here the subnets are told apart by the last 16 bits of their prefixes, as by NCCL: the bits
+/// before them are the FLID itself, and differ within a subnet (pitfall 31).
+fn destination_lid(local: &Gid, offer: &DeviceOffer) -> u16 {
+    let gid = offer.gid();
+    let subnet = |gid: &Gid| gid.subnet_prefix() as u16;
+    if gid.is_zero() || subnet(&gid) == subnet(local) {
+        return offer.lid;
+    }
+    match gid::flid(&gid) {
+        0 => {
+            tracing::warn!(
+                "{} is in another subnet, and its GID {gid} names no router (FLID 0): its LID {} \
+                 hardly leads there; see NCCL_IB_ROUTABLE_FLID_GID_INDEX",
+                offer.name,
+                offer.lid
+            );
+            offer.lid
+        }
+        router => router,
     }
 }
 
@@ -327,4 +355,48 @@ fn address(
 /// number are not taken for ours.
 fn random_psn() -> Result<u32, Error> {
     Ok(random::u32()? & 0xff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(flid: u16, subnet: u16) -> Gid {
+        let prefix = 0xfec0_0000_0000_0000 | u64::from(flid) << 16 | u64::from(subnet);
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&prefix.to_be_bytes());
+        bytes[15] = 7;
+        Gid(bytes)
+    }
+
+    #[test]
+    fn a_port_of_another_subnet_is_reached_by_its_router() {
+        // Pitfall 31: the last 16 bits of the prefix tell the subnet, the 16 before are the FLID.
+        let lid = |local: Gid, remote: Gid| {
+            let offer = DeviceOffer {
+                name: "mlx5_0".to_owned(),
+                port: 1,
+                link: Link::InfiniBand,
+                lid: 5,
+                gid: remote.0,
+                gid_index: 1,
+                prefix_length: None,
+                roce_version: None,
+                rail: None,
+                mtu: 4096,
+                max_message: 1 << 30,
+                reorders: false,
+            };
+            destination_lid(&local, &offer)
+        };
+        assert_eq!(lid(gid(0, 1), gid(0, 1)), 5, "the same subnet");
+        assert_eq!(
+            lid(gid(0x11, 1), gid(0x22, 1)),
+            5,
+            "the same, behind two routers"
+        );
+        assert_eq!(lid(gid(0x11, 1), gid(0x22, 2)), 0x22);
+        assert_eq!(lid(gid(0x11, 1), gid(0, 2)), 5, "no router is known");
+        assert_eq!(lid(gid(0x11, 1), Gid([0; 16])), 5, "no GID is known");
+    }
 }

@@ -84,10 +84,36 @@ pub(super) const fn number<T>(least: i64, most: i64) -> Number<T> {
     }
 }
 
+/// A number as NCCL reads it, by `strtoll` with base 0: `0x` begins a hexadecimal one, another `0`
+/// an octal one.
+fn integer(text: &str) -> Option<i64> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let (digits, radix) = if let Some(rest) = digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"))
+    {
+        (rest, 16)
+    } else if digits.len() > 1 && digits.starts_with('0') {
+        (&digits[1..], 8)
+    } else {
+        (digits, 10)
+    };
+    if digits.starts_with(['+', '-']) {
+        return None;
+    }
+    i64::from_str_radix(digits, radix).ok().map(|n| sign * n)
+}
+
 impl<T> Number<T> {
     fn read(&self, text: &str) -> Result<i64, String> {
-        match text.parse::<i64>() {
-            Ok(number) if (self.least..=self.most).contains(&number) => Ok(number),
+        match integer(text) {
+            Some(number) if (self.least..=self.most).contains(&number) => Ok(number),
             _ => Err(self.words()),
         }
     }
@@ -334,6 +360,32 @@ mod tests {
             (class.show(&None), class.show(&Some(7))),
             ("0".into(), "7".into())
         );
+    }
+
+    #[test]
+    fn numbers_are_read_as_strtoll_does() {
+        for (text, number) in [
+            ("104", Some(104)),
+            ("0x68", Some(104)),
+            ("0X68", Some(104)),
+            ("0150", Some(104)),
+            ("+7", Some(7)),
+            ("-1", Some(-1)),
+            ("-0x10", Some(-16)),
+            ("0", Some(0)),
+            ("00", Some(0)),
+            ("08", None),
+            ("0x", None),
+            ("0x-1", None),
+            ("--1", None),
+            ("+-1", None),
+            ("7 s", None),
+            ("x68", None),
+            ("", None),
+            ("9223372036854775808", None),
+        ] {
+            assert_eq!(integer(text), number, "{text:?}");
+        }
     }
 
     #[test]

@@ -83,10 +83,12 @@ fn plain(markdown: &str) -> String {
 #[cfg(test)]
 pub(super) fn page() -> String {
     let mut page = "\
+# Settings
+
 The settings of a transport, and the variables of the environment that set them.
 
 The names that begin with `NCCL_` are those of NCCL's built-in transport and mean the same; the last column tells where \
-something differs. Those that begin with `IBNET_` are this transport's own. A value that means nothing is an error that \
+something differs, or with `-` that NCCL has no such name. Those that begin with `IBNET_` are this transport's own. A value that means nothing is an error that \
 names the variable, the value and what is allowed; an empty one counts as unset. Names that begin with `IBNET_` and are \
 not in this table are warned of.
 

@@ -9,7 +9,11 @@ use crate::ring;
 pub(crate) struct PartLog {
     requests: Box<[u16; ring::ENTRIES as usize]>,
     posted: u64,
+    /// Known to have arrived, by whatever tells of it.
     completed: u64,
+    /// Completions of the queue pair: each part has its own, also one that the peer's count told of
+    /// before.
+    seen: u64,
 }
 
 impl PartLog {
@@ -18,6 +22,7 @@ impl PartLog {
             requests: Box::new([0; ring::ENTRIES as usize]),
             posted: 0,
             completed: 0,
+            seen: 0,
         }
     }
 
@@ -27,9 +32,14 @@ impl PartLog {
         self.posted += 1;
     }
 
-    /// The oldest part has completed: gives its request.
+    /// The queue pair has completed its next part: gives the request, unless the peer's count has
+    /// told of this part already.
     pub(crate) fn complete(&mut self) -> Option<u16> {
-        self.complete_if_before(u64::MAX)
+        if self.seen == self.posted {
+            return None;
+        }
+        self.seen += 1;
+        self.complete_if_before(self.seen)
     }
 
     /// The oldest part has completed if fewer than `count` had before it: gives its request.
@@ -96,6 +106,19 @@ mod tests {
         assert_eq!(log.complete(), Some(0));
         let by_count: Vec<_> = std::iter::from_fn(|| log.complete_if_before(4)).collect();
         assert_eq!(by_count, [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_the_peer_counted_does_not_complete_a_second_part() {
+        let mut log = PartLog::new();
+        (0..10).for_each(|request| log.push(request));
+        assert_eq!(log.complete(), Some(0));
+        while log.complete_if_before(4).is_some() {}
+        // The completions of the parts that were counted come late.
+        for _ in 1..4 {
+            assert_eq!(log.complete(), None);
+        }
+        assert_eq!(log.complete(), Some(4));
     }
 
     #[test]

@@ -47,13 +47,14 @@ impl SendConnection {
         };
         path.finished(work.requests);
         self.under_way[path.device] = self.under_way[path.device].saturating_sub(1);
+        let Some(request) = parts.complete() else {
+            // The receiver has told of it before it left.
+            return;
+        };
         if let Some(watched) = &mut self.watched {
             watched.part_finished(work.path);
         }
-        if let Some(send) = parts
-            .complete()
-            .and_then(|request| self.requests.at(request))
-        {
+        if let Some(send) = self.requests.at(request) {
             send.outstanding = send.outstanding.saturating_sub(1);
         }
     }

@@ -146,3 +146,30 @@ fn what_the_transport_holds_goes_with_the_last_connection() {
     drop(registrar);
     expect_nothing_left(&fabric);
 }
+
+#[test]
+fn what_the_receiver_did_not_take_is_never_reported_as_sent() {
+    // Pitfall 97: the receiver's count and the sender's own completions tell of the same messages.
+    const TAKEN: usize = 3;
+    const SENT: usize = 2 * TAKEN;
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
+    for _ in 0..SENT {
+        let buffer = receiving.registrar().buffer(100).unwrap();
+        drop(receiving.recv(buffer, 0).unwrap());
+    }
+    let hung = fabric.faults().hang_work("s0", When::Nth(TAKEN as u64 + 1));
+    let sends: Vec<_> = (0..SENT)
+        .map(|_| sending.send(filled(&sending, 100, 1), 0).unwrap())
+        .collect();
+    assert_eq!(hung.struck(), 1);
+    receiving.close().unwrap();
+    // The farewell is there before the sender looks at its completions.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let done: Vec<bool> = sends
+        .into_iter()
+        .map(|send| sending.wait(send).is_ok())
+        .collect();
+    let expected: Vec<bool> = (0..SENT).map(|number| number < TAKEN).collect();
+    assert_eq!(done, expected);
+}

@@ -175,8 +175,9 @@ impl RecvConnection {
             ring,
             requests: Table::new(),
             // Each message takes at most one receive of a path: with no more of them announced
-            // than are surely posted, none ever finds the queue empty.
-            inbox: Inbox::new(first_entry, (depth - batch) as u64),
+            // than are surely posted, none ever finds the queue empty. Fewer than a batch wait to
+            // be replaced. (The shallowest queue so has room for the largest group.)
+            inbox: Inbox::new(first_entry, (depth - (batch - 1)) as u64),
             receives,
             batch,
             replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),

@@ -3,7 +3,7 @@
 use ibnet::{Error, Unposted};
 use simverbs::{DeviceSpec, Fabric, Limits, PortSpec};
 
-use crate::rig::{build, connection, ends, fabric, filled, join, message, try_join};
+use crate::rig::{PATIENCE, build, connection, ends, fabric, filled, join, message, try_join};
 
 fn limited(senders: usize, receivers: usize, limits: Limits, port: &PortSpec) -> Fabric {
     let names = |side: &'static str, count| (0..count).map(move |index| format!("{side}{index}"));
@@ -190,4 +190,39 @@ fn memory_that_cannot_be_registered_is_an_error_and_undone_on_every_device() {
         assert_eq!(fabric.live_objects(), before);
     }
     message(&mut sending, &mut receiving, 5000, 5000);
+}
+
+#[test]
+fn a_group_of_eight_fits_the_shallowest_queues_that_are_taken() {
+    // Pitfall 46: what will never have room is no "try again".
+    for (max_qp_wr, max_cqe, queue_pairs) in [
+        (8, 1 << 20, 1),
+        (9, 1 << 20, 1),
+        (16, 1 << 20, 1),
+        (1 << 14, 200, 3),
+    ] {
+        let limits = Limits {
+            max_qp_wr,
+            max_cqe,
+            ..Limits::default()
+        };
+        let fabric = limited(1, 1, limits, &PortSpec::roce());
+        let (sender, receiver) = ends(&fabric, |config| config.queue_pairs = queue_pairs);
+        let (sending, receiving) = try_join(&sender, &receiver);
+        let (Ok(mut sending), Some(Ok(mut receiving))) = (sending, receiving) else {
+            continue;
+        };
+        for _ in 0..40 {
+            let group = (0..8)
+                .map(|tag| (receiving.registrar().buffer(70).unwrap(), tag))
+                .collect();
+            let receive = receiving.recv_group_timeout(group, PATIENCE / 30);
+            let receive = receive.unwrap_or_else(|refused| panic!("{limits:?}: {refused:?}"));
+            for tag in 0..8 {
+                let send = sending.send(filled(&sending, 70, tag as u8), tag).unwrap();
+                sending.wait(send).unwrap();
+            }
+            receiving.wait_group(receive).unwrap();
+        }
+    }
 }

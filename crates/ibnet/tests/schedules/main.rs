@@ -198,3 +198,50 @@ fn the_same_seed_gives_the_same_run() {
     let is_usual = struck.into_inner() >= runs;
     assert!(is_usual || runs == 1, "hardly anything was torn");
 }
+
+/// An end leaves with requests under way: what the other one is told is done has arrived.
+#[test]
+fn an_end_that_leaves_takes_nothing_with_it_that_was_told_of() {
+    for_each_seed(60_000, 40, |seed| {
+        let world = World::new(seed);
+        let mut run = Run::new(&world, seed);
+        let faults = world.fabric.faults();
+        let _late = faults.delay_completions(
+            simverbs::Target::Any,
+            std::time::Duration::ZERO..=std::time::Duration::from_micros(50),
+        );
+        run.let_one_leave();
+        run.play();
+        run.check_what_arrived();
+        run.close();
+        world.expect_nothing_left();
+    });
+}
+
+/// As in [`whatever_order_things_become_visible_in`], with many devices and paths, queues as shallow
+/// as are taken, and parts as small as can be.
+#[test]
+fn many_paths_with_next_to_no_room() {
+    let connected = AtomicU64::new(0);
+    let runs = for_each_seed(70_000, 40, |seed| {
+        let world = World::cramped(seed);
+        let Some(mut run) = Run::try_new(&world, seed) else {
+            world.expect_nothing_left();
+            return;
+        };
+        connected.fetch_add(1, Ordering::Relaxed);
+        let faults = world.fabric.faults();
+        let _torn = faults.tear_messages(simverbs::Target::Any, When::ALWAYS);
+        let _partial = faults.partial_polls(simverbs::Target::Any, When::ALWAYS);
+        assert_eq!(run.play(), End::AllDone);
+        run.check_memory();
+        run.close();
+        let counters = world.fabric.counters();
+        assert_eq!(counters.overruns, 0);
+        // A sender that waits has few receives for announcements there, which then come later.
+        assert!(counters.not_ready == 0 || world.is_sender_notified());
+        world.expect_nothing_left();
+    });
+    let connected = connected.into_inner();
+    assert!(connected >= runs / 2 || runs == 1, "{connected} of {runs}");
+}

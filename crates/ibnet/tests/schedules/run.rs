@@ -39,13 +39,31 @@ pub(crate) struct Run {
     random: Random,
     fabric: Fabric,
     errors: [Option<Error>; 2],
+    /// Things that happen before an end leaves by itself, and which.
+    leaves: Option<(u64, usize)>,
 }
 
 impl Run {
     pub(crate) fn new(world: &World, seed: u64) -> Self {
+        Self::on(world, world.connect().unwrap(), seed)
+    }
+
+    /// `None` if the devices are too small for a connection.
+    pub(crate) fn try_new(world: &World, seed: u64) -> Option<Self> {
+        match world.connect() {
+            Ok(ends) => Some(Self::on(world, ends, seed)),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("max_cqe"), "{text}");
+                None
+            }
+        }
+    }
+
+    fn on(world: &World, ends: (SendConnection, RecvConnection), seed: u64) -> Self {
         let mut random = Random::new(!seed);
         let plan = Plan::new(&mut random);
-        let (sending, receiving) = world.connect();
+        let (sending, receiving) = ends;
         // One byte more, so that a run of empty messages has memory, too.
         let mut source = vec![0; plan.source_bytes + 1].into_boxed_slice();
         source.fill_with(|| random.next_u32() as u8);
@@ -79,14 +97,26 @@ impl Run {
             random,
             fabric: world.fabric.clone(),
             errors: [None, None],
+            leaves: None,
         }
+    }
+
+    /// Has one of the ends leave in the middle of the run.
+    pub(crate) fn let_one_leave(&mut self) {
+        let after = self.random.below(600);
+        self.leaves = Some((after, self.random.index(2)));
     }
 
     /// Does one random thing after the other until all is done or broken.
     pub(crate) fn play(&mut self) -> End {
         // Real time passes only when the connection is failing, while both ends wait for news.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        loop {
+        for step in 0.. {
+            if let Some((after, end)) = self.leaves
+                && after == step
+            {
+                self.broken(end, Error::InvalidArgument("it has left".to_owned()));
+            }
             let outcome = match self.random.below(8) {
                 0 => self.post_receive(),
                 1 | 2 => self.send(),
@@ -117,6 +147,7 @@ impl Run {
                 self.state()
             );
         }
+        unreachable!("the numbers do not end")
     }
 
     /// One end has failed: it leaves, and the other must learn of it.
@@ -229,12 +260,26 @@ impl Run {
             "a request was done twice"
         );
         self.sends.swap_remove(index);
+        self.check_that_it_is_there(group, member);
         // The buffer is the application's again: its content no longer matters.
         let message = &self.plan.groups[group].messages[member];
         let kept = self.source[message.source..message.source + message.length].to_vec();
         self.source[message.source..message.source + message.length].fill(!0);
         self.remember(group, member, &kept);
         Ok(())
+    }
+
+    /// A send that is done has put its data where it belongs, whatever became of the receiver.
+    fn check_that_it_is_there(&self, group: usize, member: usize) {
+        let message = &self.plan.groups[group].messages[member];
+        let size = message.size();
+        let arrived = &self.target[message.target..message.target + size];
+        let source = &self.source[message.source..message.source + size];
+        let is_taken = || arrived.iter().all(|byte| *byte == TAKEN);
+        assert!(
+            arrived == source || is_taken(),
+            "a send is done and its data has not arrived"
+        );
     }
 
     /// What was in the source, for the comparison when the message has been received.

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Config, ConnectOptions, HcaFilter, InterfaceFilter, PathPolicy, RecvConnection, SendConnection,
-    Transport,
+    Config, ConnectOptions, HcaFilter, InterfaceFilter, ListenOptions, PathPolicy, RecvConnection,
+    SendConnection, Transport,
 };
 use simverbs::{DeviceSpec, Fabric, Limits, PortSpec, Random};
 use verbs::Mtu;
@@ -19,6 +19,8 @@ pub(crate) struct World {
 struct End {
     devices: Vec<String>,
     config: Config,
+    /// It waits rather than polls.
+    notify: bool,
 }
 
 impl World {
@@ -55,33 +57,86 @@ impl World {
             sender: End {
                 config: config(&mut random, &senders),
                 devices: senders,
+                notify: false,
             },
             receiver: End {
                 config: config(&mut random, &receivers),
                 devices: receivers,
+                notify: false,
             },
             fabric: builder.build().unwrap(),
         }
     }
 
-    pub(crate) fn connect(&self) -> (SendConnection, RecvConnection) {
+    /// Up to eight devices at each end and up to 128 paths, with limits that leave next to no room;
+    /// sometimes too little for a connection.
+    pub(crate) fn cramped(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let is_infiniband = random.chance(3);
+        let counts = [1, 2, 3, 5, 8];
+        let [senders, receivers] = ["s", "r"].map(|side| -> Vec<String> {
+            let count = counts[random.index(counts.len())];
+            (0..count).map(|index| format!("{side}{index}")).collect()
+        });
+        let mut builder = Fabric::builder().stepped(seed);
+        for (index, name) in senders.iter().chain(&receivers).enumerate() {
+            let limits = Limits {
+                max_inline: [0, 64, 256][random.index(3)],
+                max_qp_wr: [8, 9, 10, 17, 64][random.index(5)],
+                max_cqe: 40 + random.below(3000) as u32,
+                ..Limits::default()
+            };
+            let (port, spec) = if is_infiniband {
+                let port = PortSpec::infiniband().lid(index as u16 + 1, 0);
+                (port, DeviceSpec::infiniband(name))
+            } else {
+                (PortSpec::roce(), DeviceSpec::roce(name))
+            };
+            let port = port.max_message([1 << 16, 1 << 31][random.index(2)]);
+            builder = builder.device(spec.ports([port]).limits(limits));
+        }
+        let mut end = |devices: Vec<String>| {
+            let mut config = config(&mut random, &devices);
+            config.queue_pairs = [1, 2, 16, 128][random.index(4)];
+            config.split_data = true;
+            config.min_part = 128;
+            config.first_entry = [0, 0_u64.wrapping_sub(20), (1 << 32) - 20][random.index(3)];
+            End {
+                devices,
+                config,
+                notify: random.chance(2),
+            }
+        };
+        Self {
+            sender: end(senders),
+            receiver: end(receivers),
+            fabric: builder.build().unwrap(),
+        }
+    }
+
+    pub(crate) fn connect(&self) -> Result<(SendConnection, RecvConnection), ibnet::Error> {
         let ((from, sender), (to, receiver)) = (self.open(&self.sender), self.open(&self.receiver));
-        let mut listener = to.listen(receiver).unwrap();
-        let mut connecting = from
-            .connect(sender, &listener.handle(), ConnectOptions::default())
-            .unwrap();
+        let options = ListenOptions {
+            notify: self.receiver.notify,
+        };
+        let mut listener = to.listen_with(receiver, options).unwrap();
+        let options = ConnectOptions {
+            notify: self.sender.notify,
+            ..ConnectOptions::default()
+        };
+        let mut connecting = from.connect(sender, &listener.handle(), options).unwrap();
         let (mut sending, mut receiving) = (None, None);
         let deadline = Instant::now() + Duration::from_secs(30);
         while sending.is_none() || receiving.is_none() {
             assert!(Instant::now() < deadline, "the handshake hangs");
             if sending.is_none() {
-                sending = connecting.poll().unwrap();
+                sending = connecting.poll()?;
             }
             if receiving.is_none() {
-                receiving = listener.poll_accept().unwrap();
+                receiving = listener.poll_accept()?;
             }
         }
-        (sending.unwrap(), receiving.unwrap())
+        Ok((sending.unwrap(), receiving.unwrap()))
     }
 
     /// The transport of one end, and its device: a virtual one if it has several.
@@ -94,6 +149,10 @@ impl World {
             transport.merge(&all).unwrap()
         };
         (transport, device)
+    }
+
+    pub(crate) fn is_sender_notified(&self) -> bool {
+        self.sender.notify
     }
 
     /// Call when everything was closed.

@@ -188,8 +188,9 @@ pub(crate) fn listen(
         return listen_on(address).map_err(|e| Error::socket(format!("listening on {address}"), e));
     };
     // From a random one on, so that processes that start together do not all try the same ones.
-    let (first, count) = (*ports.start(), u32::from(*ports.end() - *ports.start()) + 1);
-    let start = random::u32()? % count;
+    // A range that a program made backwards has none.
+    let (first, count) = (*ports.start(), ports.clone().count() as u32);
+    let start = random::u32()? % count.max(1);
     for step in 0..count {
         let port = first + ((start + step) % count) as u16;
         match listen_on(SocketAddr::new(address.ip(), port)) {
@@ -272,7 +273,13 @@ mod tests {
         let range = free..=free;
         let first = listen(any, Some(&range)).unwrap();
         assert_eq!(first.local_addr().unwrap().port(), free);
-        let text = listen(any, Some(&range)).unwrap_err().to_string();
-        assert!(text.contains("IBNET_PORT_RANGE"), "{text}");
+        #[expect(clippy::reversed_empty_ranges, reason = "as a program may have it")]
+        let backwards = 9..=5;
+        for without_a_free_one in [range, backwards] {
+            let text = listen(any, Some(&without_a_free_one))
+                .unwrap_err()
+                .to_string();
+            assert!(text.contains("IBNET_PORT_RANGE"), "{text}");
+        }
     }
 }

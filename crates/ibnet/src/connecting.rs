@@ -16,12 +16,12 @@ use crate::dial::Dial;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::handshake::connector::{Connector, Step};
-use crate::handshake::message::{Endpoint, Plan, QueuePairEnd, RemoteArea, Wishes};
+use crate::handshake::message::{Endpoint, MAX_PATHS, Plan, QueuePairEnd, RemoteArea, Wishes};
 use crate::introduction::{Introduction, introduce};
 use crate::memory::Area;
 use crate::need::{Need, Waiter};
 use crate::nic::Nic;
-use crate::owned::{block_on, block_until};
+use crate::owned::{block_on, block_until, later};
 use crate::path::{Depths, PathSpec};
 use crate::ring::{Announced, SIZE_TABLE_BYTES};
 use crate::sender::{ANNOUNCEMENT_RECEIVES, SendConnection, SenderParts};
@@ -159,7 +159,7 @@ impl Connecting {
     /// # Errors
     /// As for [`poll`](Self::poll).
     pub fn wait_timeout(self, time: Duration) -> Result<Result<SendConnection, Self>, Error> {
-        self.wait_until(Instant::now() + time)
+        self.wait_until(later(Instant::now(), time))
     }
 
     /// Has the waker of `context` woken when it is worth another poll.
@@ -219,7 +219,7 @@ impl Call {
     }
 
     fn deadline(&self) -> Instant {
-        self.began + self.inner.config.connect_timeout
+        later(self.began, self.inner.config.connect_timeout)
     }
 
     fn check_deadline(&self, now: Instant) -> Result<(), Error> {
@@ -239,7 +239,8 @@ impl Talk {
         let config = &call.inner.config;
         let own = introduce(&call.nic, config)?;
         let wishes = Wishes {
-            queue_pairs: config.queue_pairs,
+            // What a program sets is not checked as a variable is.
+            queue_pairs: config.queue_pairs.clamp(1, MAX_PATHS as u8),
             traffic_class: call.traffic_class(),
             notify: call.options.notify,
         };

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::handshake::frame::{Decoder, encode};
 use crate::handshake::message::{Invalid, Message, printable};
+use crate::owned::later;
 
 /// A state machine that a driver feeds with bytes and asks for the next thing to do.
 ///
@@ -52,7 +53,7 @@ impl Session {
             decoder: Decoder::default(),
             output: Vec::new(),
             time_limit,
-            deadline: now + time_limit,
+            deadline: later(now, time_limit),
         }
     }
 
@@ -91,7 +92,7 @@ impl Session {
 
     /// A new state has its own deadline.
     pub(crate) fn renew(&mut self, now: Instant) {
-        self.deadline = now + self.time_limit;
+        self.deadline = later(now, self.time_limit);
     }
 
     /// Bytes that came after the handshake belong to the control channel.

@@ -22,4 +22,4 @@ pub use buffer::Buffer;
 pub(crate) use receiving::only;
 pub(crate) use tickets::Owned;
 pub use tickets::{RecvTicket, SendTicket, Unposted};
-pub(crate) use waiting::{block_on, block_until, poll_for};
+pub(crate) use waiting::{block_on, block_until, later, poll_for};

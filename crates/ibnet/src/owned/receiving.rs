@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::tickets::{dropped_tickets, ended, foreign};
-use super::waiting::wait_for;
+use super::waiting::{later, wait_for};
 use super::{Buffer, RecvTicket, Unposted};
 use crate::error::Error;
 use crate::future::{FinishGroup, FinishRecv, PostRecv};
@@ -103,7 +103,7 @@ impl RecvConnection {
         buffers: Vec<(Buffer, i32)>,
         time: Duration,
     ) -> Result<RecvTicket, Unposted<Vec<(Buffer, i32)>>> {
-        self.recv_group_until(buffers, Instant::now() + time)
+        self.recv_group_until(buffers, later(Instant::now(), time))
     }
 
     /// As [`recv_group`](Self::recv_group), to be awaited; for connections made with
@@ -192,7 +192,7 @@ impl RecvConnection {
         ticket: RecvTicket,
         time: Duration,
     ) -> Result<Result<Vec<Buffer>, RecvTicket>, Error> {
-        self.wait_group_until(ticket, Instant::now() + time)
+        self.wait_group_until(ticket, later(Instant::now(), time))
     }
 
     /// As [`wait_group`](Self::wait_group), to be awaited; for connections made with
@@ -243,7 +243,7 @@ impl RecvConnection {
         ticket: RecvTicket,
         time: Duration,
     ) -> Result<Result<Buffer, RecvTicket>, Error> {
-        self.wait_until(ticket, Instant::now() + time)
+        self.wait_until(ticket, later(Instant::now(), time))
     }
 
     /// As [`wait`](Self::wait), to be awaited; for connections made with

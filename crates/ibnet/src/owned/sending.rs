@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::tickets::{dropped_tickets, ended, foreign};
-use super::waiting::wait_for;
+use super::waiting::{later, wait_for};
 use super::{Buffer, SendTicket, Unposted};
 use crate::error::Error;
 use crate::future::{FinishSend, PostSend};
@@ -91,7 +91,7 @@ impl SendConnection {
         tag: i32,
         time: Duration,
     ) -> Result<SendTicket, Unposted<Buffer>> {
-        self.send_until(buffer, tag, Instant::now() + time)
+        self.send_until(buffer, tag, later(Instant::now(), time))
     }
 
     /// As [`send`](Self::send), to be awaited; for connections made with
@@ -180,7 +180,7 @@ impl SendConnection {
         ticket: SendTicket,
         time: Duration,
     ) -> Result<Result<Buffer, SendTicket>, Error> {
-        self.wait_until(ticket, Instant::now() + time)
+        self.wait_until(ticket, later(Instant::now(), time))
     }
 
     /// As [`wait`](Self::wait), to be awaited; for connections made with

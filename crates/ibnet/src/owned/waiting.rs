@@ -9,6 +9,13 @@ use std::time::{Duration, Instant};
 use crate::connection::End;
 use crate::error::Error;
 
+/// The time `duration` after `start`. One that is not on the clock any more is for ever, which is
+/// what who asks for it means.
+pub(crate) fn later(start: Instant, duration: Duration) -> Instant {
+    const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    start + duration.min(FOR_EVER)
+}
+
 /// Tries `attempt` on `end` until it gives something. `None` if `deadline` comes first.
 pub(super) fn wait_for<E: End, T>(
     end: &mut E,

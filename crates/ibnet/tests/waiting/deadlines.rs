@@ -97,3 +97,35 @@ fn attempts_to_connect_are_given_back() {
         assert!(listener.accept_timeout(LIMIT).unwrap().is_some());
     });
 }
+
+#[test]
+fn the_longest_time_is_for_ever() {
+    const FOR_EVER: Duration = Duration::MAX;
+    let fabric = fabric();
+    let mut config = crate::rig::config();
+    config.connect_timeout = FOR_EVER;
+    let transport = ibnet::Transport::with_library(fabric.library(), config).unwrap();
+    for notify in [BOTH, NEITHER] {
+        let mut listener = transport
+            .listen_with(1, crate::rig::listen_options(notify.receiver))
+            .unwrap();
+        let connecting = transport
+            .connect(0, &listener.handle(), connect_options(notify.sender))
+            .unwrap();
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| listener.accept_timeout(FOR_EVER).unwrap().unwrap());
+            let Ok(mut sending) = connecting.wait_timeout(FOR_EVER).unwrap() else {
+                panic!("for ever is over")
+            };
+            let mut receiving = accepted.join().unwrap();
+            let group = vec![(space(&receiving), 0)];
+            let ticket = receiving.recv_group_timeout(group, FOR_EVER).unwrap();
+            let send = sending
+                .send_timeout(sent(&sending, b"late"), 0, FOR_EVER)
+                .unwrap();
+            let message = receiving.wait_timeout(ticket, FOR_EVER).unwrap().unwrap();
+            assert_eq!(message[..], *b"late");
+            sending.wait_timeout(send, FOR_EVER).unwrap().unwrap();
+        });
+    }
+}

@@ -17,7 +17,7 @@ use crate::interface;
 use crate::monitor::{Interest, SocketWatch};
 use crate::need::Waiter;
 use crate::nic::Nic;
-use crate::owned::{block_on, block_until};
+use crate::owned::{block_on, block_until, later};
 use crate::random;
 use crate::receiver::RecvConnection;
 use crate::transport::Inner;
@@ -25,6 +25,9 @@ use crate::transport::Inner;
 /// Clients that may be in the middle of a handshake. Beyond it, those that do not show the cookie
 /// make room, and if there are none the others wait.
 const MAX_PENDING: usize = 256;
+
+/// Greetings are sent at once; this is many times the way round the world.
+const TIME_TO_GREET: Duration = Duration::from_secs(1);
 
 /// What the connections of a listener are to be like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,7 +145,7 @@ impl Listener {
     /// # Errors
     /// As for [`poll_accept`](Self::poll_accept).
     pub fn accept_timeout(&mut self, time: Duration) -> Result<Option<RecvConnection>, Error> {
-        self.accept_until(Instant::now() + time)
+        self.accept_until(later(Instant::now(), time))
     }
 
     /// As [`accept`](Self::accept), to be awaited. Dropped, it has done nothing: a later call
@@ -163,20 +166,27 @@ impl Listener {
         let monitor = &self.inner.monitor;
         let waiter = self.waiter.get_or_insert_with(|| Waiter::new(monitor));
         let attention = waiter.begin(context.waker());
-        match &self.watch {
-            Some(watch) => watch.arm(Interest::Read)?,
-            None => {
-                let socket = Arc::clone(&self.socket);
-                self.watch = Some(monitor.watch_socket(socket, attention, Interest::Read)?);
-            }
-        }
         let mut until = None;
+        if self.pending.len() < MAX_PENDING || self.pending.iter().any(is_silent) {
+            match &self.watch {
+                Some(watch) => watch.arm(Interest::Read)?,
+                None => {
+                    let socket = Arc::clone(&self.socket);
+                    self.watch = Some(monitor.watch_socket(socket, attention, Interest::Read)?);
+                }
+            }
+        } else {
+            // There is no room for whoever comes: the next may be made by a stranger's silence.
+            let patience = self.pending.iter().filter(|client| !client.is_known());
+            let patience = patience.map(|client| TIME_TO_GREET.saturating_sub(client.age()));
+            until = patience.min().map(|patience| Instant::now() + patience);
+        }
         for client in &mut self.pending {
             let need = client.need();
             if need.socket {
                 client.listen(attention)?;
             }
-            until = Some(until.map_or(need.until, |until: Instant| until.min(need.until)));
+            until = Some(until.map_or(need.until, |until| until.min(need.until)));
         }
         if let Some(until) = until {
             waiter.until(until, context.waker())?;
@@ -218,9 +228,6 @@ impl Listener {
 
     /// A client that has had the time to show the cookie and has not.
     fn silent_stranger(&self) -> Option<usize> {
-        /// Greetings are sent at once; this is many times the way round the world.
-        const TIME_TO_GREET: Duration = Duration::from_secs(1);
-        let is_silent = |client: &Client| !client.is_known() && client.age() >= TIME_TO_GREET;
         self.pending.iter().position(is_silent)
     }
 
@@ -240,4 +247,9 @@ impl Listener {
             &self.inner,
         ));
     }
+}
+
+/// Whether it has had the time to show the cookie and has not.
+fn is_silent(client: &Client) -> bool {
+    !client.is_known() && client.age() >= TIME_TO_GREET
 }

@@ -121,3 +121,26 @@ fn a_handshake_that_stalls_ends_in_time_although_nobody_polls() {
     assert!(matches!(connected, Err(Error::Timeout { .. })));
     assert!(polls < 20, "{polls} polls");
 }
+
+#[test]
+fn a_listener_with_more_strangers_than_it_takes_sleeps_all_the_same() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    let mut listener = transport.listen(1).unwrap();
+    let handle = listener.handle();
+    // Those that are let in, and some that wait in the system's queue.
+    let strangers: Vec<_> = (0..300)
+        .map(|_| TcpStream::connect(handle.address()).unwrap())
+        .collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // They have the time to greet; then one that is known comes all the same.
+            let connecting = transport.connect(0, &handle, connect_options(false));
+            connecting.unwrap().wait().unwrap();
+        });
+        let (accepted, polls) = run(listener.accept_async());
+        accepted.unwrap();
+        assert!(polls < 100, "{polls} polls");
+    });
+    drop(strangers);
+}

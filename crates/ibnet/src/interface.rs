@@ -150,7 +150,11 @@ pub(crate) fn choose<'a>(
             .iter()
             .filter(usable)
             .filter(|candidate| filter.admits(&candidate.interface))
-            .min_by_key(|candidate| is_link_local(candidate))
+            .min_by_key(|candidate| {
+                // Who only says what is not wanted does not ask for these.
+                let is_unasked = filter.exclude && is_last_resort(&candidate.interface);
+                (is_unasked, is_link_local(candidate))
+            })
     } else {
         addresses.iter().filter(usable).min_by_key(|candidate| {
             (
@@ -220,6 +224,8 @@ mod tests {
             ("", Some(Family::V6), "2001:db8::5"),
             ("eth1", None, "192.168.0.5"),
             ("^eth0,docker,lo", None, "192.168.0.5"),
+            ("^docker", None, "10.0.0.5"),
+            ("^eth", None, "127.0.0.1"),
             ("lo", None, "127.0.0.1"),
             ("docker", None, "172.17.0.1"),
             ("=eth0", Some(Family::V6), "fe80::1"),

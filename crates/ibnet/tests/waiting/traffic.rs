@@ -3,6 +3,7 @@
 use std::thread;
 
 use ibnet::{Error, RecvConnection, SendConnection};
+use simverbs::{DeviceSpec, Fabric, Limits};
 
 use crate::rig::{
     A_WHILE, BOTH, Notify, connect, connect_devices, fabric, run, sent, space, transport,
@@ -209,4 +210,31 @@ fn who_was_made_for_polling_is_told_so() {
     assert_eq!(receiving.outstanding(), 0);
     let (ticket, _) = run(sending.send_async(sent(&sending, b"x"), 0));
     assert!(matches!(ticket, Err(Error::InvalidArgument(_))));
+}
+
+#[test]
+fn shallow_completion_queues_have_room_for_some_announcements() {
+    // Pitfall 46.
+    let limits = Limits {
+        max_cqe: 300,
+        ..Limits::default()
+    };
+    let shallow = ["sim0", "sim1"].map(|name| DeviceSpec::roce(name).limits(limits));
+    let fabric = shallow
+        .into_iter()
+        .fold(Fabric::builder(), |builder, device| builder.device(device));
+    let fabric = fabric.build().unwrap();
+    let transport = transport(&fabric);
+    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    for _ in 0..3 {
+        let tickets: Vec<_> = (0..100)
+            .map(|_| receiving.recv(space(&receiving), 0).unwrap())
+            .collect();
+        for ticket in tickets {
+            let send = sending.send(sent(&sending, b"enough"), 0).unwrap();
+            assert_eq!(receiving.wait(ticket).unwrap()[..], *b"enough");
+            sending.wait(send).unwrap();
+        }
+    }
+    assert_eq!(fabric.counters().overruns, 0);
 }

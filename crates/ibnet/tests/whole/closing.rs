@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use ibnet::{RecvConnection, SendConnection};
-use simverbs::{Verb, When};
-use verbs::QueuePairState;
+use simverbs::{Stage, Verb, When};
+use verbs::{QueuePairState, WcStatus};
 
 use crate::rig::{PATIENCE, connection, ends, expect_nothing_left, fabric, filled, join, message};
 
@@ -172,4 +172,20 @@ fn what_the_receiver_did_not_take_is_never_reported_as_sent() {
         .collect();
     let expected: Vec<bool> = (0..SENT).map(|number| number < TAKEN).collect();
     assert_eq!(done, expected);
+}
+
+#[test]
+fn what_the_receiver_took_is_sent_although_the_acknowledgement_is_lost() {
+    // Pitfall 97: the receiver counts what has arrived when it leaves, also what it was not asked for.
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
+    let buffer = receiving.registrar().buffer(100).unwrap();
+    drop(receiving.recv(buffer, 0).unwrap());
+    let (when, status) = (When::Nth(1), WcStatus::RETRY_EXC_ERR);
+    let faults = fabric.faults();
+    let lost = faults.fail_work("s0", when, status, Stage::CarriedOut);
+    let send = sending.send(filled(&sending, 100, 1), 0).unwrap();
+    assert_eq!(lost.struck(), 1);
+    receiving.close().unwrap();
+    sending.wait(send).unwrap();
 }

@@ -65,7 +65,7 @@ impl Flusher {
                 reorders: false,
             };
             let depths = Depths {
-                send: FLUSH_DEPTH,
+                send: FLUSH_DEPTH.min(device.attributes.max_qp_wr),
                 receive: 1,
                 inline: 0,
             };

@@ -1,9 +1,11 @@
 //! Devices with little of everything.
 
-use ibnet::{Error, Unposted};
+use ibnet::{Error, Flush, Unposted};
 use simverbs::{DeviceSpec, Fabric, Limits, PortSpec};
 
-use crate::rig::{PATIENCE, build, connection, ends, fabric, filled, join, message, try_join};
+use crate::rig::{
+    PATIENCE, build, connection, ends, eventually, fabric, filled, join, message, try_join,
+};
 
 fn limited(senders: usize, receivers: usize, limits: Limits, port: &PortSpec) -> Fabric {
     let names = |side: &'static str, count| (0..count).map(move |index| format!("{side}{index}"));
@@ -225,4 +227,37 @@ fn a_group_of_eight_fits_the_shallowest_queues_that_are_taken() {
             receiving.wait_group(receive).unwrap();
         }
     }
+}
+
+#[test]
+fn flushes_fit_the_shallowest_queues() {
+    // Pitfalls 46 and 47.
+    let limits = Limits {
+        max_qp_wr: 8,
+        ..Limits::default()
+    };
+    let fabric = limited(1, 2, limits, &PortSpec::roce());
+    let (_sending, mut receiving) = connection(&fabric);
+    let mut memory = vec![1_u8; 4096];
+    // SAFETY: the memory outlives the region and the connection, which are dropped before it.
+    let region = unsafe {
+        receiving
+            .registrar()
+            .register_device_memory(memory.as_mut_ptr(), memory.len())
+    }
+    .unwrap();
+    let mut under_way = Vec::new();
+    for _ in 0..50 {
+        // SAFETY: as above.
+        match unsafe { receiving.iflush(&[(memory.as_ptr(), 4096, &region)]) }.unwrap() {
+            Flush::Started(flush) => under_way.push(flush),
+            Flush::NotReady => {}
+            Flush::NotNeeded => panic!("it is the memory of a device"),
+        }
+    }
+    for flush in under_way {
+        eventually("the flush", || receiving.test(flush).unwrap());
+    }
+    assert_eq!(fabric.counters().overruns, 0);
+    drop((receiving, region));
 }

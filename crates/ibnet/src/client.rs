@@ -224,8 +224,8 @@ impl Client {
                 .collect(),
         };
         tracing::info!(
-            "receiving {names}, {} path(s), MTU {}, traffic class {}",
-            decisions.len(),
+            "receiving {names}, {}, MTU {}, traffic class {}",
+            names.count_paths(),
             decisions[0].mtu,
             traffic_class(&self.inner, &hello.wishes.traffic_class),
         );

@@ -396,8 +396,10 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// The defaults, changed by the process's environment. Names that begin with `IBNET_` and are no
-    /// settings are warned of.
+    /// The defaults, changed by the process's environment. What is named like a setting and is none
+    /// ([`unknown_variables`](Self::unknown_variables)) is told of, a line for each: as a warning if
+    /// it begins with `IBNET_` or is like the name of a setting. Any other `NCCL_IB_…` may be meant
+    /// for NCCL's own transport.
     ///
     /// # Errors
     /// The first variable whose value is not allowed.
@@ -407,8 +409,12 @@ impl Config {
         })?;
         let names = std::env::vars_os().map(|(name, _)| name);
         config.note_unknown(names.filter_map(|name| name.into_string().ok()));
-        for unknown in config.unknown.iter().filter(|unknown| unknown.is_ours()) {
-            tracing::warn!("{unknown}");
+        for unknown in &config.unknown {
+            if unknown.is_mistake() {
+                tracing::warn!("{unknown}");
+            } else {
+                tracing::info!("{unknown}");
+            }
         }
         Ok(config)
     }
@@ -472,7 +478,7 @@ impl Config {
         const RIVALS: [(&str, &str); 1] = [("NCCL_IB_PKEY", "NCCL_IB_PKEY_VALUE")];
         for (first, second) in RIVALS {
             if row.name == second && self.set.iter().any(|set| set.variable == first) {
-                return Err(format!("it or {first}, not both"));
+                return Err(format!("only one of {first} and {second} to be set"));
             }
         }
         Ok(())

@@ -324,8 +324,8 @@ impl Talk {
             peer: plan.party.devices,
         };
         tracing::info!(
-            "sending {names}, {} path(s), MTU {}, traffic class {}",
-            plan.paths.len(),
+            "sending {names}, {}, MTU {}, traffic class {}",
+            names.count_paths(),
             plan.paths[0].mtu,
             self.call.traffic_class().unwrap_or(0),
         );

@@ -94,6 +94,14 @@ impl Names {
         )
     }
 
+    /// How many paths there are, in words for the log.
+    pub(crate) fn count_paths(&self) -> String {
+        match self.paths.len() {
+            1 => "1 path".to_owned(),
+            count => format!("{count} paths"),
+        }
+    }
+
     /// The peer alone.
     fn peer(&self) -> String {
         let (_, peer) = self.paths.first().copied().unwrap_or_default();

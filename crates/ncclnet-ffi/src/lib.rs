@@ -16,7 +16,8 @@
 //! What does not live here: everything about RDMA, which is `ibnet`'s.
 //!
 //! Rust programs can use the tables without loading anything, too: they are public statics. Such a
-//! program may provide the devices itself, see [`use_library`] and [`use_sysfs`].
+//! program may provide the devices itself, see [`use_library`], [`use_settings`] and
+//! [`use_sysfs`].
 //!
 //! # Threads
 //!
@@ -40,5 +41,5 @@ mod plugin;
 mod profiler;
 mod versions;
 
-pub use plugin::lifecycle::{use_library, use_sysfs};
+pub use plugin::lifecycle::{use_library, use_settings, use_sysfs};
 pub use versions::*;

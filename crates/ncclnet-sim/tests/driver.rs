@@ -182,17 +182,31 @@ fn nothing_is_left_of_loading_and_unloading() {
 #[test]
 fn the_log_says_what_was_set() {
     const ENV_AND_NET: &str = "INFO 0x90";
-    let variables = [("NCCL_IB_TIMEOUT", "14"), ("IBNET_TYPO", "1")];
+    let variables = [
+        ("NCCL_IB_TIMEOUT", "14"),
+        ("NCCL_IB_TIMOUT", "14"),
+        ("NCCL_IB_CUDA_SUPPORT", "1"),
+        ("IBNET_TYPO", "1"),
+    ];
     let text = driver(12, &["--reload", "1", "--verbose"], &variables);
     let line = |part: &str| text.lines().find(|line| line.contains(part)).unwrap();
     assert!(
         line("NCCL_IB_TIMEOUT=14 (default 20)").contains(ENV_AND_NET),
         "{text}"
     );
-    assert!(
-        line("no settings of this plugin: IBNET_TYPO").contains(ENV_AND_NET),
-        "{text}"
-    );
+    let openings = text.matches("network plugin API version").count();
+    for (says, level) in [
+        ("IBNET_TYPO is no setting", "WARN"),
+        (
+            "NCCL_IB_TIMOUT is no setting; is NCCL_IB_TIMEOUT meant?",
+            "WARN",
+        ),
+        ("NCCL_IB_CUDA_SUPPORT is no setting", ENV_AND_NET),
+    ] {
+        assert!(line(says).contains(level), "{text}");
+        // Once for each time that the devices are opened.
+        assert_eq!(text.matches(says).count(), openings, "{text}");
+    }
 }
 
 /// The setting wins over the communicator's wish, and the log does not hide it.

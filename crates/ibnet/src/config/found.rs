@@ -4,6 +4,12 @@ use std::fmt;
 
 use super::VARIABLES;
 
+/// How the names of this transport's own settings begin.
+const OURS: &str = "IBNET_";
+
+/// How the names begin that it shares with NCCL's transport.
+const NCCL: &str = "NCCL_IB_";
+
 /// A variable that was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -57,7 +63,7 @@ impl UnknownVariable {
     pub(super) fn of(name: &str) -> Option<Self> {
         /// What other programs of this project take from the environment.
         const OTHERS: [&str; 3] = ["IBNET_TEST_", "IBNET_SEED", "IBNET_EXAMPLES_"];
-        let is_like_one = name.starts_with("IBNET_") || name.starts_with("NCCL_IB_");
+        let is_like_one = name.starts_with(OURS) || name.starts_with(NCCL);
         let is_known = VARIABLES.iter().any(|row| row.name == name)
             || OTHERS.iter().any(|other| name.starts_with(other));
         (is_like_one && !is_known).then(|| Self {
@@ -66,19 +72,24 @@ impl UnknownVariable {
         })
     }
 
-    /// Whether it can be nobody else's.
-    pub(super) fn is_ours(&self) -> bool {
-        self.name.starts_with("IBNET_")
+    /// Whether it is a slip of the pen rather than a setting of somebody else.
+    pub(super) fn is_mistake(&self) -> bool {
+        self.name.starts_with(OURS) || self.nearest.is_some()
     }
 }
 
-/// The variable whose name is most like `name`, if one is rather like it.
+/// The variable whose name is most like `name`, if one is rather like it: at most a quarter of the
+/// letters behind the common beginning differ, or one.
 fn nearest(name: &str) -> Option<&'static str> {
+    let beginning = [OURS, NCCL]
+        .into_iter()
+        .find(|begin| name.starts_with(begin));
+    let own_letters = name.len() - beginning.map_or(0, str::len);
     VARIABLES
         .iter()
         .map(|row| (distance(name, row.name), row.name))
         .min()
-        .filter(|(distance, _)| *distance <= name.len() / 4)
+        .filter(|(distance, _)| *distance <= (own_letters / 4).max(1))
         .map(|(_, name)| name)
 }
 
@@ -129,9 +140,21 @@ mod tests {
         let text = "NCCL_IB_TIMEOUTS is no setting; is NCCL_IB_TIMEOUT meant?";
         assert_eq!(said("NCCL_IB_TIMEOUTS").as_deref(), Some(text));
         assert_eq!(
+            said("NCCL_IB_TIMOUT").as_deref(),
+            Some("NCCL_IB_TIMOUT is no setting; is NCCL_IB_TIMEOUT meant?")
+        );
+        assert_eq!(
             said("IBNET_QWERTY").as_deref(),
             Some("IBNET_QWERTY is no setting")
         );
+    }
+
+    #[test]
+    fn what_may_be_for_another_transport_is_no_mistake() {
+        let is_mistake = |name: &str| UnknownVariable::of(name).is_some_and(|it| it.is_mistake());
+        assert!(is_mistake("NCCL_IB_TIMOUT") && is_mistake("IBNET_QWERTY"));
+        assert!(!is_mistake("NCCL_IB_CUDA_SUPPORT") && !is_mistake("NCCL_IB_OOO_RQ"));
+        assert!(!is_mistake("NCCL_IB_TIMEOUT"), "a setting");
     }
 
     #[test]

@@ -315,10 +315,14 @@ impl<T> Kind for PartOf<T> {
     }
 }
 
-/// A rule for choosing GIDs.
+/// A rule for choosing GIDs. Of a list, the part that means nothing is named; a whole value is known.
 pub(super) fn rule<T: FromStr<Err = gid::InvalidRule>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|invalid: gid::InvalidRule| {
-        format!("{} in place of {:?}", invalid.expected, invalid.token)
+        if invalid.token.trim() == text.trim() {
+            invalid.expected
+        } else {
+            format!("{} in place of {:?}", invalid.expected, invalid.token)
+        }
     })
 }
 

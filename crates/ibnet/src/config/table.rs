@@ -89,8 +89,8 @@ The settings of a transport, and the variables of the environment that set them.
 
 The names that begin with `NCCL_` are those of NCCL's built-in transport and mean the same; the last column tells where \
 something differs, or with `-` that NCCL has no such name. Those that begin with `IBNET_` are this transport's own. A value that means nothing is an error that \
-names the variable, the value and what is allowed; an empty one counts as unset. Names that begin with `IBNET_` and are \
-not in this table are warned of.
+names the variable, the value and what is allowed; an empty one counts as unset. Names that begin with `IBNET_` or \
+`NCCL_IB_` and are not in this table are told of in the log, with the setting that may have been meant.
 
 | variable | default | allowed | meaning | field of `Config` | name in NCCL |
 |---|---|---|---|---|---|

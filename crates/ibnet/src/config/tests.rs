@@ -93,7 +93,10 @@ fn a_partition_is_named_by_its_index_or_by_its_value() {
     }
     let both = config(&[("NCCL_IB_PKEY", "0"), ("NCCL_IB_PKEY_VALUE", "0x8001")]);
     let text = both.unwrap_err().to_string();
-    assert!(text.contains("not both"), "{text}");
+    assert_eq!(
+        text,
+        "NCCL_IB_PKEY_VALUE=0x8001: expected only one of NCCL_IB_PKEY and NCCL_IB_PKEY_VALUE to be set"
+    );
 }
 
 #[test]
@@ -150,6 +153,18 @@ fn values_out_of_range_are_named() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn a_value_is_said_once() {
+    let refused = |name, value| config(&[(name, value)]).unwrap_err().to_string();
+    assert_eq!(
+        refused("NCCL_IB_ADDR_FAMILY", "inet"),
+        "NCCL_IB_ADDR_FAMILY=inet: expected AF_INET or AF_INET6"
+    );
+    // Of a list, the part is named.
+    let text = refused("NCCL_IB_GID_INDEX", "mlx5_0:1=3,mlx5_1:x=4");
+    assert!(text.ends_with("in place of \"mlx5_1:x=4\""), "{text}");
 }
 
 #[test]

@@ -16,7 +16,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use ibnet::Transport;
+use ibnet::{Config, Transport};
 use verbs::Library;
 
 use super::device::Devices;
@@ -67,6 +67,9 @@ static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
 /// Where `init` looks for what sysfs shows of the devices, if not in `/sys`.
 static SYSFS: Mutex<Option<PathBuf>> = Mutex::new(None);
 
+/// The settings that `init` takes instead of the environment's, if any.
+static SETTINGS: Mutex<Option<Config>> = Mutex::new(None);
+
 /// Has every `init` of this process that opens the devices take those of `library`, rather than load
 /// libibverbs. `NCCL_IBVERBS_LIB` is then ignored; everything else is as always.
 ///
@@ -82,6 +85,15 @@ pub fn use_library(library: Library) {
 /// It belongs to [`use_library`]: devices that a program provides have their files nowhere else.
 pub fn use_sysfs(root: PathBuf) {
     *SYSFS.lock().unwrap_or_else(PoisonError::into_inner) = Some(root);
+}
+
+/// Has every `init` of this process that opens the devices take these settings, and look at no
+/// variable of the environment.
+///
+/// For programs that provide devices with [`use_library`], to which not all that is set for those of
+/// the host applies.
+pub fn use_settings(settings: Config) {
+    *SETTINGS.lock().unwrap_or_else(PoisonError::into_inner) = Some(settings);
 }
 
 /// What `init` does first, so that the rest of it can say something: NCCL's logger.
@@ -159,7 +171,11 @@ fn open(version: u32) -> Result<Open, Fault> {
         "ibnet {}, network plugin API version {version}",
         env!("CARGO_PKG_VERSION")
     );
-    let mut config = settings::from_environment()?;
+    let provided = SETTINGS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    let mut config = settings::find(provided)?;
     if let Some(root) = &*SYSFS.lock().unwrap_or_else(PoisonError::into_inner) {
         config.sysfs.clone_from(root);
     }

@@ -17,27 +17,29 @@ use crate::soft_roce::{self, Job, MACHINE_FLAGS, Options};
 
 const EXAMPLE: &str = "ring_allreduce";
 
-/// Options of `demo` alone. What they default to is the example's own business.
+/// Options of `demo` alone. The defaults are the example's; a test compares.
 pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         name: "--ranks",
         value: Some("N"),
-        help: "Number of ranks",
+        help: "Number of ranks (default 4)",
     },
     Flag {
         name: "--size",
         value: Some("SIZES"),
-        help: "Bytes to reduce: one size, FROM:TO (doubling) or a list with commas; K, M and G go",
+        help: "Bytes to reduce: one size, FROM:TO (doubling) or a list with commas; K, M and G go \
+               (default 8,1K,64K,1M,16M)",
     },
     Flag {
         name: "--iters",
         value: Some("N"),
-        help: "Rounds of each size",
+        help: "Timed rounds of each size (default 10)",
     },
     Flag {
         name: "--devices",
         value: Some("NAMES"),
-        help: "Run on these devices of this host (comma-separated), as IBNET_TEST_DEVICES does",
+        help: "Run on these devices of this host (comma-separated), as IBNET_TEST_DEVICES does \
+               (default all; simulated ones if there are none)",
     },
     Flag {
         name: "--simulator",
@@ -208,6 +210,23 @@ mod tests {
         }
         assert!(host("--ranks 0", None).is_err());
         assert!(host("--iters many", None).is_err());
+    }
+
+    /// What the help of `flag` says behind "default".
+    fn default_of<'a>(help: &'a str, flag: &str) -> &'a str {
+        let about = help.split(&format!("{flag} ")).nth(1).unwrap();
+        let default = about.split("(default ").nth(1).unwrap();
+        default.split(')').next().unwrap()
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_example() {
+        let example = include_str!("../../examples/src/bin/ring_allreduce/options.rs");
+        let own = crate::args::help("demo", "", &[FLAGS]);
+        for flag in ["--ranks", "--size", "--iters"] {
+            let help = own.split_once("Options:").unwrap().1;
+            assert_eq!(default_of(help, flag), default_of(example, flag), "{flag}");
+        }
     }
 
     #[test]

@@ -4,19 +4,28 @@
 //! it. What else differs is nothing: the same code runs on both.
 
 mod arguments;
+mod console;
 mod handles;
+mod log;
 mod parent;
 mod scene;
+mod simulator;
 
 use std::fmt;
 
-use ibnet::{Config, Error, Transport};
-use simverbs::{BuildError, DeviceSpec, Fabric};
+use ibnet::{Config, Error, HcaFilter, Transport};
 
 pub use arguments::Arguments;
+pub use console::{conclude, print_error, print_line, refuse};
 pub use handles::{from_text, to_text};
+pub use log::{show_warnings, showing_warnings};
 pub use parent::die_with_parent;
 pub use scene::{Scene, index_of};
+pub use simulator::Simulator;
+
+/// Why the simulator cannot have its two ends in two processes.
+pub const SIMULATOR_ALONE: &str = "--simulator cannot go with --listen or --connect: simulated devices \
+     exist in one process only, which must have both ends";
 
 /// Which devices the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +81,19 @@ pub fn check_name(library: &verbs::Library, name: &str) -> Result<(), String> {
     ))
 }
 
+/// As [`check_name`], for the devices of this host, as `config` has them opened.
+///
+/// # Errors
+/// This host has devices, but not the one that is named.
+pub fn check_real(config: &Config, name: &str) -> Result<(), String> {
+    let library = match &config.library {
+        Some(path) => verbs::Library::load_from(path),
+        None => verbs::Library::load(),
+    };
+    // That there is no library is told when the devices are opened.
+    library.map_or(Ok(()), |library| check_name(&library, name))
+}
+
 /// What there is to run on.
 pub enum Devices {
     /// The machine's devices, open.
@@ -102,16 +124,24 @@ impl Devices {
         if wanted == Wanted::Simulated {
             return Ok(Self::Simulated(Simulator::new(count, None)?));
         }
-        match Transport::open(config) {
+        match Transport::open(config.clone()) {
             Ok(transport) => Ok(Self::Real(transport)),
             Err(reason @ (Error::LibraryMissing(_) | Error::NoDevices { .. }))
-                if wanted == Wanted::Any =>
+                if wanted == Wanted::Any && !has_others(&config) =>
             {
                 Ok(Self::Simulated(Simulator::new(count, Some(reason))?))
             }
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Whether only `NCCL_IB_HCA` keeps the devices of this host from being used, which is the user's to
+/// mend.
+fn has_others(config: &Config) -> bool {
+    let mut unfiltered = config.clone();
+    unfiltered.hca = HcaFilter::default();
+    config.hca != unfiltered.hca && Transport::open(unfiltered).is_ok()
 }
 
 /// For the first line of a program's output: what it runs on.
@@ -121,32 +151,6 @@ impl fmt::Display for Devices {
             Self::Real(_) => "on real devices",
             Self::Simulated(_) => "on simulated devices",
         })
-    }
-}
-
-/// RoCE devices that exist in this process only, `sim0`, `sim1` and so on, joined by a network.
-pub struct Simulator {
-    fabric: Fabric,
-    reason: Option<Error>,
-}
-
-impl Simulator {
-    fn new(devices: usize, reason: Option<Error>) -> Result<Self, BuildError> {
-        let builder = (0..devices).fold(Fabric::builder(), |builder, number| {
-            builder.device(DeviceSpec::roce(format!("sim{number}")))
-        });
-        let fabric = builder.build()?;
-        Ok(Self { fabric, reason })
-    }
-
-    /// Why real devices are not used, if that is not the user's wish.
-    pub fn reason(&self) -> Option<&Error> {
-        self.reason.as_ref()
-    }
-
-    /// The devices as a library of verbs. It has none when the simulator is gone.
-    pub fn library(&self) -> verbs::Library {
-        self.fabric.library()
     }
 }
 
@@ -172,7 +176,7 @@ mod tests {
         };
         let reason = simulator.reason().unwrap().to_string();
         assert!(reason.contains("/no/such/libibverbs.so"), "{reason}");
-        let transport = Transport::with_library(simulator.library(), Config::default()).unwrap();
+        let transport = simulator.transport(Config::default()).unwrap();
         let names: Vec<_> = transport
             .devices()
             .into_iter()

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use ibnet::{Config, HcaFilter, Transport};
 
-use crate::{Devices, Simulator, Wanted};
+use crate::{Devices, Simulator, Wanted, check_name, check_real, say};
 
 /// A transport, and the simulator that its devices may be of.
 pub struct Scene {
@@ -31,19 +31,26 @@ impl Scene {
             let list = format!("={}", names.join(","));
             config.hca = HcaFilter::parse(&list).map_err(|invalid| invalid.0)?;
         }
+        if wanted == Wanted::Real {
+            names
+                .iter()
+                .try_for_each(|name| check_real(&config, name))?;
+        }
         let devices = Devices::open_several(wanted, config.clone(), simulated)?;
-        println!("# {title} {devices}");
+        say!("# {title} {devices}");
         match devices {
             Devices::Real(transport) => Ok(Self {
                 transport,
                 _simulator: None,
             }),
             Devices::Simulated(simulator) => {
-                if let Some(reason) = simulator.reason() {
-                    println!("# because: {reason}");
-                }
+                let library = simulator.library();
+                names
+                    .iter()
+                    .try_for_each(|name| check_name(&library, name))?;
+                simulator.adapt(&mut config)?;
                 Ok(Self {
-                    transport: Transport::with_library(simulator.library(), config)?,
+                    transport: simulator.transport(config)?,
                     _simulator: Some(simulator),
                 })
             }

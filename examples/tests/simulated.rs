@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::io::Read;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const RING: &str = env!("CARGO_BIN_EXE_ring_allreduce");
 const PING_PONG: &str = env!("CARGO_BIN_EXE_ping_pong");
@@ -13,8 +14,31 @@ const MANY_TO_ONE: &str = env!("CARGO_BIN_EXE_many_to_one");
 const VIRTUAL_DEVICE: &str = env!("CARGO_BIN_EXE_virtual_device");
 const IDLE_RECEIVERS: &str = env!("CARGO_BIN_EXE_idle_receivers");
 
+/// Every program, with a command line that both ends on the simulator understand.
+const ALL: [(&str, &str); 7] = [
+    (RING, "--ranks 2 --size 8 --iters 1"),
+    (PING_PONG, "--iters 2 --max-size 64"),
+    (DEVICES, ""),
+    (SEND_FILE, "/proc/self/cmdline --output /dev/null/none"),
+    (MANY_TO_ONE, "--senders 2 --messages 2"),
+    (VIRTUAL_DEVICE, "--messages 2 --size 4096"),
+    (IDLE_RECEIVERS, "--connections 2 --messages 2 --idle 10"),
+];
+
 /// Runs a program where no real device can be found: what it printed, and whether it was content.
 fn run(program: &str, line: &str) -> (String, bool) {
+    run_with(program, line, &[])
+}
+
+/// As [`run`], with these variables.
+fn run_with(program: &str, line: &str, variables: &[(&str, &str)]) -> (String, bool) {
+    let output = command(program, line, variables).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    (text, output.status.success())
+}
+
+fn command(program: &str, line: &str, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -22,14 +46,87 @@ fn run(program: &str, line: &str) -> (String, bool) {
             command.env_remove(name);
         }
     }
-    let output = command
+    command
         .env("NCCL_IBVERBS_LIB", "/no/such/libibverbs.so")
-        .args(line.split_whitespace())
-        .output()
-        .unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    (text, output.status.success())
+        .envs(variables.iter().copied())
+        .args(line.split_whitespace());
+    command
+}
+
+#[test]
+fn filters_for_the_devices_of_the_host_do_not_count_for_simulated_ones() {
+    for (program, line) in ALL {
+        let (text, success) = run_with(program, line, &[("NCCL_IB_HCA", "mlx5_0:1")]);
+        // Of the file, only the way to its copy is wrong.
+        assert_eq!(success, program != SEND_FILE, "{text}");
+        assert!(text.contains("on simulated devices"), "{text}");
+        let ignored = "# ignored, because it is for the devices of this host: NCCL_IB_HCA=mlx5_0:1";
+        assert_eq!(text.matches(ignored).count(), 1, "{text}");
+    }
+    let rule = ("NCCL_IB_GID_INDEX", "77");
+    let (text, success) = run_with(RING, "--size 8 --iters 1", &[rule]);
+    assert!(success && text.contains("NCCL_IB_GID_INDEX=77"), "{text}");
+    // One that admits a simulated device does count.
+    let (text, success) = run_with(DEVICES, "", &[("NCCL_IB_HCA", "sim1")]);
+    assert!(success && text.contains("[0] sim1:1"), "{text}");
+    assert!(text.contains("sim0:1: not asked for"), "{text}");
+    let (text, success) = run_with(RING, "--size 8 --iters 1", &[("NCCL_IB_HCA", "sim1")]);
+    assert!(success && text.contains("# rank  3: [0] sim1"), "{text}");
+}
+
+#[test]
+fn the_real_error_is_told() {
+    for (program, line) in ALL {
+        if program == DEVICES || program == SEND_FILE {
+            continue;
+        }
+        let (text, success) = run_with(program, line, &[("NCCL_SOCKET_IFNAME", "eth99")]);
+        assert!(!success && text.contains("NCCL_SOCKET_IFNAME"), "{text}");
+    }
+}
+
+#[test]
+fn a_misspelt_setting_is_warned_of_once() {
+    let misspelt = [("NCCL_IB_TIMOUT", "14"), ("IBNET_CONECT_TIMEOUT", "9")];
+    for (program, line) in ALL {
+        let (text, _) = run_with(program, line, &misspelt);
+        for says in [
+            "WARN: NCCL_IB_TIMOUT is no setting; is NCCL_IB_TIMEOUT meant?",
+            "WARN: IBNET_CONECT_TIMEOUT is no setting; is IBNET_CONNECT_TIMEOUT meant?",
+        ] {
+            assert_eq!(text.matches(says).count(), 1, "{program}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_a_quiet_end() {
+    for (program, line) in ALL {
+        for line in [line, "--help"] {
+            let mut child = command(program, line, &[])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            drop(child.stdout.take());
+            let mut errors = String::new();
+            let mut pipe = child.stderr.take().unwrap();
+            pipe.read_to_string(&mut errors).unwrap();
+            let status = child.wait().unwrap();
+            assert_eq!(errors, "", "{program} {line}");
+            assert_eq!(status.code(), Some(128 + libc::SIGPIPE), "{program} {line}");
+        }
+    }
+}
+
+#[test]
+fn the_help_says_first_what_the_program_does() {
+    for (program, _) in ALL {
+        let (text, success) = run(program, "--help");
+        let (sentence, rest) = text.split_once("\n\n").unwrap();
+        assert!(success && sentence.ends_with('.'), "{text}");
+        assert!(rest.starts_with("usage: "), "{text}");
+    }
 }
 
 #[test]
@@ -208,6 +305,11 @@ fn a_virtual_device_uses_both_of_its_ports() {
     );
     assert_eq!(first[1] + second[0], 4_000_000, "{text}");
     assert!(first[1].abs_diff(second[0]) < 10_000, "{text}");
+
+    let line = "--simulator --devices sim0,sim1 --peer-devices sim2,sim9";
+    let (text, success) = run(VIRTUAL_DEVICE, line);
+    let why = "there is no RDMA device sim9; there are sim0, sim1, sim2, sim3";
+    assert!(!success && text.contains(why), "{text}");
 
     let one = "--simulator --devices sim3,sim3";
     let (text, success) = run(VIRTUAL_DEVICE, one);

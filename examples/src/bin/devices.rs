@@ -6,15 +6,17 @@
 //! ```
 //!
 //! The environment counts as it does for NCCL: `NCCL_IB_HCA`, `NCCL_IB_GID_INDEX` and the others can
-//! be tried out here.
+//! be tried out here. What the transport warns of is on standard error.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use ibnet::{Config, DeviceInfo, PortReport, Transport};
-use ibnet_examples::{Devices, Wanted};
+use ibnet::{Config, DeviceInfo, PortReport};
+use ibnet_examples::{Devices, Wanted, conclude, refuse, say, show_warnings};
 
 const HELP: &str = "\
+Shows the RDMA devices that the transport finds on this machine, and why each GID is used or not.
+
 usage: devices [options]
 
   --simulator         look at simulated devices, sim0 and sim1, whatever this host has
@@ -25,46 +27,36 @@ fn main() -> ExitCode {
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "--help" | "-h" => {
-                println!("{HELP}");
+                say!("{HELP}");
                 return ExitCode::SUCCESS;
             }
             "--simulator" => simulator = true,
             "--no-simulator" => no_simulator = true,
             other => {
-                eprintln!("unknown option {other}\n{HELP}");
-                return ExitCode::from(2);
+                return refuse("devices", &format!("unknown option {other}"), HELP);
             }
         }
     }
-    match run(simulator, no_simulator) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("devices: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    show_warnings();
+    conclude("devices", run(simulator, no_simulator))
 }
 
-fn run(simulator: bool, no_simulator: bool) -> Result<String, Box<dyn std::error::Error>> {
+fn run(simulator: bool, no_simulator: bool) -> Result<(), Box<dyn std::error::Error>> {
     let wanted = Wanted::from_flags(simulator, no_simulator, false)?;
-    let config = Config::from_env()?;
+    let mut config = Config::from_env()?;
     let devices = Devices::open(wanted, config.clone())?;
-    let mut text = format!("# devices {devices}\n");
+    say!("# devices {devices}");
     let transport = match devices {
         Devices::Real(transport) => transport,
         Devices::Simulated(simulator) => {
-            if let Some(reason) = simulator.reason() {
-                writeln!(text, "# because: {reason}")?;
-            }
-            let transport = Transport::with_library(simulator.library(), config)?;
+            simulator.adapt(&mut config)?;
+            let transport = simulator.transport(config)?;
             // The transport keeps the simulated devices.
             drop(simulator);
             transport
         }
     };
+    let mut text = String::new();
     for (index, info) in transport.devices().iter().enumerate() {
         writeln!(text, "\n[{index}] {}", describe(info))?;
         match transport.port_reports(index) {
@@ -78,7 +70,8 @@ fn run(simulator: bool, no_simulator: bool) -> Result<String, Box<dyn std::error
     for line in transport.left_out() {
         writeln!(text, "    {line}")?;
     }
-    Ok(text)
+    say!("{}", text.trim_end());
+    Ok(())
 }
 
 fn describe(info: &DeviceInfo) -> String {

@@ -17,7 +17,7 @@ mod tasks;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ibnet_examples::{Arguments, Scene, index_of};
+use ibnet_examples::{Arguments, Scene, conclude, index_of, refuse, say, show_warnings};
 use options::Options;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -27,15 +27,15 @@ use tokio::task::JoinSet;
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {
+    show_warnings();
     let options = match Options::parse(Arguments::of_process()) {
         Ok(Some(options)) => options,
         Ok(None) => {
-            println!("{}", options::HELP);
+            say!("{}", options::HELP);
             return ExitCode::SUCCESS;
         }
         Err(problem) => {
-            eprintln!("{problem}\n{}", options::HELP);
-            return ExitCode::from(2);
+            return refuse("idle_receivers", &problem, options::HELP);
         }
     };
     let names: Vec<String> = options.device.iter().cloned().collect();
@@ -45,13 +45,7 @@ fn main() -> ExitCode {
             let runtime = Builder::new_current_thread().enable_time().build()?;
             runtime.block_on(run(&scene, &options))
         });
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("idle_receivers: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    conclude("idle_receivers", outcome)
 }
 
 async fn run(scene: &Scene, options: &Options) -> Outcome<()> {
@@ -81,7 +75,7 @@ async fn run(scene: &Scene, options: &Options) -> Outcome<()> {
     let before = clock::processor_time()?;
     tokio::time::sleep(options.idle).await;
     let used = clock::processor_time()?.saturating_sub(before);
-    println!(
+    say!(
         "{} connections, {} ms of waiting: {:.3} ms of processor time",
         options.connections,
         options.idle.as_millis(),
@@ -94,7 +88,7 @@ async fn run(scene: &Scene, options: &Options) -> Outcome<()> {
     while let Some(task) = tasks.join_next().await {
         messages += task??;
     }
-    println!(
+    say!(
         "then {messages} messages in {:.1} ms, every one right",
         start.elapsed().as_secs_f64() * 1e3
     );

@@ -5,6 +5,8 @@ use std::time::Duration;
 use ibnet_examples::{Arguments, Wanted};
 
 pub(crate) const HELP: &str = "\
+Awaits messages on many connections at once, and measures what waiting costs.
+
 usage: idle_receivers [options]
 
   --simulator         use simulated devices, sim0 and sim1, whatever this host has

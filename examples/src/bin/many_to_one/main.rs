@@ -16,31 +16,25 @@ mod sender;
 use std::process::ExitCode;
 use std::thread;
 
-use ibnet_examples::{Arguments, Scene, index_of};
+use ibnet_examples::{Arguments, Scene, conclude, index_of, refuse, say, show_warnings};
 use options::Options;
 
 /// What may fail here fails for many reasons.
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
+    show_warnings();
     let options = match Options::parse(Arguments::of_process()) {
         Ok(Some(options)) => options,
         Ok(None) => {
-            println!("{}", options::HELP);
+            say!("{}", options::HELP);
             return ExitCode::SUCCESS;
         }
         Err(problem) => {
-            eprintln!("{problem}\n{}", options::HELP);
-            return ExitCode::from(2);
+            return refuse("many_to_one", &problem, options::HELP);
         }
     };
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("many_to_one: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    conclude("many_to_one", run(&options))
 }
 
 fn run(options: &Options) -> Outcome<()> {

@@ -3,6 +3,8 @@
 use ibnet_examples::{Arguments, Wanted};
 
 pub(crate) const HELP: &str = "\
+Many threads send to one receiver, which serves all of them on one thread.
+
 usage: many_to_one [options]
 
   --simulator         use simulated devices, sim0 and sim1, whatever this host has

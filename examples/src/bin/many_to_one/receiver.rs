@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ibnet::{Buffer, Error, Listener, RecvConnection, RecvTicket};
+use ibnet_examples::say;
 
 use crate::Outcome;
 use crate::options::Options;
@@ -122,11 +123,11 @@ impl Client {
 impl Summary {
     pub(crate) fn print(&self) {
         for (number, messages) in self.messages.iter().enumerate() {
-            println!("sender {number:>3}: {messages} messages, in order");
+            say!("sender {number:>3}: {messages} messages, in order");
         }
         let all: usize = self.messages.iter().sum();
         let seconds = self.took.as_secs_f64().max(1e-9);
-        println!(
+        say!(
             "{all} messages of {} bytes in {seconds:.3} s: {:.0} messages/s, {:.1} MB/s",
             self.size,
             all as f64 / seconds,

@@ -17,59 +17,53 @@
 mod measure;
 mod options;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
 use ibnet::{Config, ConnectOptions, Handle, HcaFilter, Transport};
-use ibnet_examples::{Devices, Simulator, Wanted, check_name, die_with_parent, from_text, to_text};
+use ibnet_examples::{
+    Devices, Simulator, Wanted, check_name, check_real, conclude, die_with_parent, from_text,
+    refuse, say, show_warnings, to_text,
+};
 use measure::{End, Outcome};
 use options::{Options, Role};
 
 fn main() -> ExitCode {
+    show_warnings();
     let options = match Options::parse(std::env::args().skip(1)) {
         Ok(options) => options,
         Err(problem) => {
-            eprintln!("{problem}\n{}", options::HELP);
-            return ExitCode::from(2);
+            return refuse("ping_pong", &problem, options::HELP);
         }
     };
     let outcome = match &options.role {
         Role::Help => {
-            println!("{}", options::HELP);
+            say!("{}", options::HELP);
             Ok(())
         }
         Role::Both => both(&options),
         Role::Listen => listen_alone(&options),
         Role::Connect(handle) => connect_alone(&options, handle),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("ping_pong: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    conclude("ping_pong", outcome)
 }
 
 /// Both ends on this host: real devices are used by two processes, simulated ones by two threads.
 fn both(options: &Options) -> Outcome<()> {
     let device = options.device.as_deref();
+    let settings = Config::from_env()?;
     if options.wanted == Wanted::Real {
-        check_real(device)?;
-        check_real(options.device_of_peer())?;
+        for name in [device, options.device_of_peer()].into_iter().flatten() {
+            check_real(&settings, name)?;
+        }
     }
-    let devices = Devices::open(options.wanted, config(device)?)?;
-    println!("# ping-pong {devices}");
+    let devices = Devices::open(options.wanted, only(device, settings.clone())?)?;
+    say!("# ping-pong {devices}");
     match devices {
         Devices::Real(transport) => between_processes(options, &transport),
-        Devices::Simulated(simulator) => {
-            if let Some(reason) = simulator.reason() {
-                println!("# because: {reason}");
-            }
-            between_threads(options, &simulator)
-        }
+        Devices::Simulated(simulator) => between_threads(options, &simulator, settings),
     }
 }
 
@@ -88,7 +82,7 @@ fn between_processes(options: &Options, transport: &Transport) -> Outcome<()> {
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
         if line.trim().is_empty() {
-            return Err("the peer did not start to listen".into());
+            return Err("the peer did not start to listen, as it says above".into());
         }
         connect(options, transport, &from_text(&line)?)
     })();
@@ -106,11 +100,18 @@ fn between_processes(options: &Options, transport: &Transport) -> Outcome<()> {
 
 /// Starts the listening end as a thread, and connects to it. If this end fails, the other may wait
 /// for ever; it ends with the program.
-fn between_threads(options: &Options, simulator: &Simulator) -> Outcome<()> {
+fn between_threads(options: &Options, simulator: &Simulator, mut settings: Config) -> Outcome<()> {
+    let library = simulator.library();
+    for name in [&options.device, &options.peer_device]
+        .into_iter()
+        .flatten()
+    {
+        check_name(&library, name)?;
+    }
+    // Each end that is named a device takes that one, whatever the filter of the environment admits.
+    simulator.adapt(&mut settings)?;
     let open = |device: Option<&str>| -> Outcome<Transport> {
-        let library = simulator.library();
-        device.map_or(Ok(()), |name| check_name(&library, name))?;
-        Ok(Transport::with_library(library, config(device)?)?)
+        Ok(simulator.transport(only(device, settings.clone())?)?)
     };
     let transport = open(options.device.as_deref())?;
     let peer_transport = open(options.device_of_peer())?;
@@ -120,10 +121,10 @@ fn between_threads(options: &Options, simulator: &Simulator) -> Outcome<()> {
         let tell = |handle: &Handle| Ok(tell.send(*handle)?);
         listen(&peer_options, &peer_transport, tell).map_err(|error| error.to_string())
     })?;
-    let outcome = match told.recv() {
-        Ok(handle) => connect(options, &transport, &handle),
-        Err(_) => Err("the peer did not start to listen".into()),
-    };
+    // If the peer cannot listen, its error is the one to tell.
+    let outcome = told
+        .recv()
+        .map_or(Ok(()), |handle| connect(options, &transport, &handle));
     if outcome.is_err() && !peer.is_finished() {
         return outcome;
     }
@@ -132,9 +133,8 @@ fn between_threads(options: &Options, simulator: &Simulator) -> Outcome<()> {
     outcome
 }
 
-/// The settings of the environment, and one device of all, if one is named.
-fn config(device: Option<&str>) -> Outcome<Config> {
-    let mut config = Config::from_env()?;
+/// The settings with one device of all, if one is named.
+fn only(device: Option<&str>, mut config: Config) -> Outcome<Config> {
     if let Some(device) = device {
         config.hca = HcaFilter::parse(&format!("={device}")).map_err(|invalid| invalid.0)?;
     }
@@ -143,27 +143,17 @@ fn config(device: Option<&str>) -> Outcome<Config> {
 
 /// The real devices of this host that are to be used.
 fn open_real(device: Option<&str>) -> Outcome<Transport> {
-    check_real(device)?;
-    Ok(Transport::open(config(device)?)?)
-}
-
-/// Says so if this host has devices, but not the one that is named.
-fn check_real(device: Option<&str>) -> Outcome<()> {
-    let Some(name) = device else { return Ok(()) };
-    let library = match Config::from_env()?.library {
-        Some(path) => verbs::Library::load_from(&path),
-        None => verbs::Library::load(),
-    };
-    // That there is no library is told when the devices are opened.
-    library.map_or(Ok(()), |library| Ok(check_name(&library, name)?))
+    let settings = Config::from_env()?;
+    device.map_or(Ok(()), |name| check_real(&settings, name))?;
+    Ok(Transport::open(only(device, settings)?)?)
 }
 
 /// The first of two hosts, or a process that the other end has started.
 fn listen_alone(options: &Options) -> Outcome<()> {
     let transport = open_real(options.device.as_deref())?;
     listen(options, &transport, |handle| {
-        println!("{}", to_text(handle));
-        Ok(std::io::stdout().flush()?)
+        say!("{}", to_text(handle));
+        Ok(())
     })
 }
 
@@ -171,7 +161,7 @@ fn listen_alone(options: &Options) -> Outcome<()> {
 fn connect_alone(options: &Options, handle: &str) -> Outcome<()> {
     let handle = from_text(handle)?;
     let transport = open_real(options.device.as_deref())?;
-    println!("# ping-pong on real devices");
+    say!("# ping-pong on real devices");
     connect(options, &transport, &handle)
 }
 
@@ -202,6 +192,6 @@ fn connect(options: &Options, transport: &Transport, handle: &Handle) -> Outcome
     let ticket = sending.send(buffer, 0)?;
     sending.wait(ticket)?;
     let receiving = listener.accept()?;
-    println!("# {}", sending.description());
+    say!("# {}", sending.description());
     End::new(sending, receiving, options)?.ask()
 }

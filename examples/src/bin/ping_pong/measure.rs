@@ -8,6 +8,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use ibnet::{Buffer, RecvConnection, RecvTicket, SendConnection};
+use ibnet_examples::say;
 
 use crate::options::{Options, SMALLEST};
 
@@ -69,31 +70,34 @@ impl<'a> End<'a> {
 
     /// Measures, and prints what it finds.
     pub(crate) fn ask(&mut self) -> Outcome<()> {
-        println!("# half round trip");
-        println!(
+        say!("# half round trip");
+        say!(
             "{:>10} {:>12} {:>12} {:>12}",
-            "bytes", "median us", "p99 us", "least us"
+            "bytes",
+            "median us",
+            "p99 us",
+            "least us"
         );
         for size in sizes(self.options) {
             let mut halves = self.round_trips(size)?;
             halves.sort_unstable();
             let at = |part: f64| micros(halves[((halves.len() - 1) as f64 * part) as usize]);
-            println!(
+            say!(
                 "{size:>10} {:>12.2} {:>12.2} {:>12.2}",
                 at(0.5),
                 at(0.99),
                 at(0.0)
             );
         }
-        println!(
+        say!(
             "# one direction, {} messages under way",
             self.options.window
         );
-        println!("{:>10} {:>12} {:>12}", "bytes", "MB/s", "messages/s");
+        say!("{:>10} {:>12} {:>12}", "bytes", "MB/s", "messages/s");
         for size in sizes(self.options) {
             let count = messages(self.options, size);
             let rate = count as f64 / self.stream(size, count)?.as_secs_f64();
-            println!(
+            say!(
                 "{size:>10} {:>12.1} {:>12.0}",
                 rate * size as f64 / 1e6,
                 rate

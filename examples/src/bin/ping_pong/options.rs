@@ -1,8 +1,10 @@
 //! The command line.
 
-use ibnet_examples::Wanted;
+use ibnet_examples::{SIMULATOR_ALONE, Wanted};
 
 pub(crate) const HELP: &str = "\
+Latency and bandwidth between two ends, through the safe interface of ibnet.
+
 usage: ping_pong [options]                    both ends on this host
        ping_pong --listen [options]           the first of two hosts; prints a handle
        ping_pong --connect HANDLE [options]   the second
@@ -76,8 +78,7 @@ impl Options {
         let is_alone = matches!(options.role, Role::Listen | Role::Connect(_));
         let names_real = options.device.is_some() || options.peer_device.is_some();
         if simulator && is_alone {
-            let problem = "--simulator is for both ends: simulated devices reach no other process";
-            return Err(problem.into());
+            return Err(SIMULATOR_ALONE.into());
         }
         options.wanted = Wanted::from_flags(simulator, no_simulator, is_alone || names_real)?;
         Ok(options)

@@ -1,7 +1,7 @@
 //! Starts the ranks, carries handles between them, and prints what they measure.
 
 use ibnet::Config;
-use ibnet_examples::Devices;
+use ibnet_examples::{Devices, say, showing_warnings};
 
 use crate::options::Options;
 use crate::plugin::Source;
@@ -11,13 +11,17 @@ use crate::wire::{FromRank, ToRank};
 
 /// Runs everything.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let config = Config::from_env().map_err(|error| error.to_string())?;
-    let devices = Devices::open(options.wanted, config).map_err(|error| error.to_string())?;
+    // What follows is said by the plugin.
+    let (mut config, devices) = showing_warnings(|| {
+        let config = Config::from_env().map_err(|error| error.to_string())?;
+        let devices = Devices::open(options.wanted, config.clone());
+        Ok::<_, String>((config, devices.map_err(|error| error.to_string())?))
+    })?;
     let seats = match &devices {
         Devices::Real(_) => "each rank a process",
         Devices::Simulated(_) => "each rank a thread",
     };
-    println!("# ring all-reduce {devices}, {seats}");
+    say!("# ring all-reduce {devices}, {seats}");
     match devices {
         Devices::Real(transport) => {
             // Only to see that there are some: the ranks open them themselves.
@@ -25,9 +29,10 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
             reduce(options, &Source::File(options.find_plugin()?))
         }
         Devices::Simulated(simulator) => {
-            if let Some(reason) = simulator.reason() {
-                println!("# because: {reason}");
-            }
+            simulator
+                .adapt(&mut config)
+                .map_err(|error| error.to_string())?;
+            ncclnet_ffi::use_settings(config);
             ncclnet_ffi::use_library(simulator.library());
             reduce(options, &Source::Linked)
         }
@@ -45,7 +50,7 @@ fn reduce(options: &Options, plugin: &Source) -> Result<(), String> {
         FromRank::Handle(bytes) => Some(bytes),
         _ => None,
     })?;
-    println!("# through {plugin}");
+    say!("# through {plugin}");
     let mut report = Report::begin(&devices);
     for rank in 0..options.ranks {
         let right = &handles[(rank + 1) % options.ranks];

@@ -10,6 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use ibnet_examples::complain;
 use ncclnet_ffi::abi::{DebugLogger, LOG_WARN};
 
 static VERBOSE: AtomicBool = AtomicBool::new(false);
@@ -67,6 +68,6 @@ unsafe extern "C" fn log(
     if level == LOG_WARN || VERBOSE.load(Ordering::Relaxed) {
         let thread = thread::current();
         let name = thread.name().unwrap_or("?");
-        eprintln!("[{} {name}] {text}", std::process::id());
+        complain!("[{} {name}] {text}", std::process::id());
     }
 }

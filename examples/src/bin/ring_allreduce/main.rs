@@ -33,26 +33,20 @@ mod wire;
 
 use std::process::ExitCode;
 
+use ibnet_examples::{conclude, refuse, say};
 use options::{Command, Options};
 
 fn main() -> ExitCode {
     let outcome = match Options::parse(std::env::args().skip(1)) {
         Ok(Command::Help) => {
-            println!("{}", options::HELP);
+            say!("{}", options::HELP);
             return ExitCode::SUCCESS;
         }
         Ok(Command::Launch(options)) => launcher::run(&options),
         Ok(Command::Rank(rank, options)) => return rank::run_process(rank, &options),
         Err(problem) => {
-            eprintln!("ring_allreduce: {problem}\n\n{}", options::HELP);
-            return ExitCode::from(2);
+            return refuse("ring_allreduce", &problem, options::HELP);
         }
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("ring_allreduce: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    conclude("ring_allreduce", outcome)
 }

@@ -7,11 +7,11 @@ use ibnet_examples::Wanted;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
-usage: ring_allreduce [options]
-
 A checked ring all-reduce of float32 by several ranks through the network plugin. It runs on the
 machine's RDMA devices, each rank a process, or, where there are none, on simulated ones, each rank
 a thread.
+
+usage: ring_allreduce [options]
 
   --simulator      use simulated devices, sim0 and sim1, whatever the machine has
   --no-simulator   fail if there is no real device; implied by --plugin and by --devices

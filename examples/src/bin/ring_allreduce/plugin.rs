@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::rc::Rc;
 
+use ibnet_examples::complain;
 use ncclnet_ffi::abi::{
     CommConfig, HANDLE_MAX_SIZE, NcclResult, NetV12, PTR_HOST, PropertiesV12,
     TRAFFIC_CLASS_UNDEFINED,
@@ -419,7 +420,7 @@ fn check(function: &'static str, result: NcclResult) -> Result<(), Error> {
 /// For calls whose failure changes nothing any more.
 fn report(function: &'static str, result: NcclResult) {
     if let Err(error) = check(function, result) {
-        eprintln!("ring_allreduce: {error}");
+        complain!("ring_allreduce: {error}");
     }
 }
 

@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use ibnet_examples::{complain, say};
+
 /// What all ranks together say about a size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Row {
@@ -56,16 +58,30 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn begin(devices: &[String]) -> Self {
         for (rank, device) in devices.iter().enumerate() {
-            println!("# rank {rank:>2}: {device}");
+            say!("# rank {rank:>2}: {device}");
         }
-        println!("#");
-        println!(
+        say!("#");
+        say!(
             "#{:>11} {:>13} {:>9} {:>7} {:>11} {:>9} {:>9} {:>8}",
-            "size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong"
+            "size",
+            "count",
+            "type",
+            "redop",
+            "time",
+            "algbw",
+            "busbw",
+            "#wrong"
         );
-        println!(
+        say!(
             "#{:>11} {:>13} {:>9} {:>7} {:>11} {:>9} {:>9} {:>8}",
-            "(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", ""
+            "(B)",
+            "(elements)",
+            "",
+            "",
+            "(us)",
+            "(GB/s)",
+            "(GB/s)",
+            ""
         );
         Self {
             ranks: devices.len(),
@@ -88,18 +104,15 @@ impl Report {
         self.shown = Some(now);
         let text = format!("{size} bytes: round {done} of {rounds}");
         if self.is_terminal {
-            eprint!("\r{text}\x1b[K");
-            // What cannot be shown is no reason to stop.
-            let _ = std::io::stderr().flush();
+            show(&format!("\r{text}\x1b[K"));
         } else {
-            eprintln!("{text}");
+            complain!("{text}");
         }
     }
 
     pub(crate) fn row(&mut self, row: &Row) {
         self.clear_progress();
-        println!("{}", row.line(self.ranks));
-        let _ = std::io::stdout().flush();
+        say!("{}", row.line(self.ranks));
         self.bandwidths.push(row.bus_bandwidth(self.ranks));
         if let Some(wrong) = row.wrong {
             self.wrong = Some(self.wrong.unwrap_or(0) + wrong);
@@ -110,20 +123,28 @@ impl Report {
     /// The last lines. How many elements were wrong is the result.
     pub(crate) fn end(self) -> u64 {
         let average = self.bandwidths.iter().sum::<f64>() / self.bandwidths.len().max(1) as f64;
-        println!("#");
+        say!("#");
         match self.wrong {
-            Some(wrong) => println!("# wrong elements: {wrong}"),
-            None => println!("# the results were not checked"),
+            Some(wrong) => say!("# wrong elements: {wrong}"),
+            None => say!("# the results were not checked"),
         }
-        println!("# average bus bandwidth: {average:.4} GB/s");
+        say!("# average bus bandwidth: {average:.4} GB/s");
         self.wrong.unwrap_or(0)
     }
 
     pub(crate) fn clear_progress(&self) {
         if self.is_terminal && self.shown.is_some() {
-            eprint!("\r\x1b[K");
+            show("\r\x1b[K");
         }
     }
+}
+
+/// Writes to the terminal, as it is. What cannot be shown is no reason to stop.
+fn show(text: &str) {
+    let mut terminal = std::io::stderr();
+    let _ = terminal
+        .write_all(text.as_bytes())
+        .and_then(|()| terminal.flush());
 }
 
 #[cfg(test)]

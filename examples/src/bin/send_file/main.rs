@@ -22,13 +22,14 @@ mod options;
 mod progress;
 mod transfer;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use ibnet::{ConnectOptions, Handle, ListenOptions, Transport};
-use ibnet_examples::{Arguments, Scene, from_text, index_of, to_text};
+use ibnet_examples::{
+    Arguments, Scene, conclude, from_text, index_of, refuse, say, show_warnings, to_text,
+};
 use options::{Options, Role};
 use transfer::Source;
 
@@ -39,25 +40,19 @@ const SOON: Duration = Duration::from_secs(10);
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
+    show_warnings();
     let options = match Options::parse(Arguments::of_process()) {
         Ok(options) => options,
         Err(problem) => {
-            eprintln!("{problem}\n{}", options::HELP);
-            return ExitCode::from(2);
+            return refuse("send_file", &problem, options::HELP);
         }
     };
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("send_file: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    conclude("send_file", run(&options))
 }
 
 fn run(options: &Options) -> Outcome<()> {
     if options.role == Role::Help {
-        println!("{}", options::HELP);
+        say!("{}", options::HELP);
         return Ok(());
     }
     let names = [&options.device, &options.peer_device];
@@ -97,8 +92,8 @@ fn run(options: &Options) -> Outcome<()> {
             })
         }
         Role::Listen { output } => receive(transport, own, output, None, |handle| {
-            println!("{}", to_text(handle));
-            Ok(std::io::stdout().flush()?)
+            say!("{}", to_text(handle));
+            Ok(())
         }),
         Role::Connect { handle, file } => {
             let source = Source::open(file)?;
@@ -120,7 +115,7 @@ fn send(
         ..ConnectOptions::default()
     };
     let mut sending = transport.connect(device, handle, connect)?.wait()?;
-    println!("# {}", sending.description());
+    say!("# {}", sending.description());
     transfer::send(&mut sending, source, options.chunk)?;
     Ok(sending.close()?)
 }

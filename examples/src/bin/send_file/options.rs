@@ -1,8 +1,10 @@
 //! The command line.
 
-use ibnet_examples::{Arguments, Wanted};
+use ibnet_examples::{Arguments, SIMULATOR_ALONE, Wanted};
 
 pub(crate) const HELP: &str = "\
+Sends a file over RDMA and makes sure that its copy is the same.
+
 usage: send_file FILE --output COPY [options]        both ends on this host
        send_file --listen --output COPY [options]    the receiver of two hosts; prints a handle
        send_file --connect HANDLE FILE [options]     the sender
@@ -46,9 +48,7 @@ impl Options {
         let output = arguments.value("--output")?;
         let is_alone = listen || handle.is_some();
         if simulator && is_alone {
-            return Err(
-                "--simulator is for both ends: simulated devices reach no other process".into(),
-            );
+            return Err(SIMULATOR_ALONE.into());
         }
         let names_real = device.is_some() || peer_device.is_some();
         let wanted = Wanted::from_flags(simulator, no_simulator, is_alone || names_real)?;

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use ibnet_examples::say;
+
 pub(crate) struct Progress {
     doing: &'static str,
     total: u64,
@@ -25,7 +27,7 @@ impl Progress {
     /// So many bytes more are done. Prints a line at each tenth.
     pub(crate) fn add(&mut self, bytes: u64) {
         if let Some(line) = self.line(bytes) {
-            println!("{line}");
+            say!("{line}");
         }
     }
 

@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use ibnet::{Buffer, RecvConnection, SendConnection};
+use ibnet_examples::say;
 
 use crate::Outcome;
 use crate::checksum::Checksum;
@@ -76,7 +77,7 @@ pub(crate) fn send(sending: &mut SendConnection, source: Source, chunk: usize) -
     last.copy_from_slice(&checksum.sum().to_le_bytes());
     let ticket = sending.send(last, CHECKSUM)?;
     sending.wait(ticket)?;
-    println!("sent: checksum {:08x}", checksum.sum());
+    say!("sent: checksum {:08x}", checksum.sum());
     Ok(())
 }
 
@@ -137,7 +138,7 @@ pub(crate) fn receive(receiving: &mut RecvConnection, path: &str) -> Outcome<()>
         .into());
     }
     copy.keep()?;
-    println!("received: checksum {:08x}, right", checksum.sum());
+    say!("received: checksum {:08x}, right", checksum.sum());
     Ok(())
 }
 

@@ -17,31 +17,25 @@ use std::process::ExitCode;
 use std::thread;
 
 use ibnet::{ConnectOptions, RecvConnection, SendConnection, Transport};
-use ibnet_examples::{Arguments, Scene, index_of};
+use ibnet_examples::{Arguments, Scene, conclude, index_of, refuse, say, show_warnings};
 use options::Options;
 
 /// What may fail here fails for many reasons.
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
+    show_warnings();
     let options = match Options::parse(Arguments::of_process()) {
         Ok(Some(options)) => options,
         Ok(None) => {
-            println!("{}", options::HELP);
+            say!("{}", options::HELP);
             return ExitCode::SUCCESS;
         }
         Err(problem) => {
-            eprintln!("{problem}\n{}", options::HELP);
-            return ExitCode::from(2);
+            return refuse("virtual_device", &problem, options::HELP);
         }
     };
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("virtual_device: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    conclude("virtual_device", run(&options))
 }
 
 fn run(options: &Options) -> Outcome<()> {
@@ -53,9 +47,11 @@ fn run(options: &Options) -> Outcome<()> {
 
     let (from, to) = (transport.merge(&from)?, transport.merge(&to)?);
     let devices = transport.devices();
-    println!(
+    say!(
         "# {} is one device of {} Mb/s, {} another",
-        devices[from].name, devices[from].speed_mbps, devices[to].name
+        devices[from].name,
+        devices[from].speed_mbps,
+        devices[to].name
     );
     measure("both as one", transport, [from, to], options)
 }
@@ -83,17 +79,17 @@ fn measure(
     let (sending, receiving) = connect(transport, from, to)?;
     let description = sending.description();
     let carried = raw::transfer(sending, receiving, options)?;
-    println!("# {title}: {description}");
+    say!("# {title}: {description}");
     let members = &transport.devices()[from].members;
     for (member, carried) in members.iter().zip(&carried.by_device) {
-        println!(
+        say!(
             "  {:>12}: {:>6} parts, {} bytes",
             transport.devices()[*member].name,
             carried.parts,
             carried.bytes
         );
     }
-    println!("  {:.1} MB/s", carried.megabytes_per_second);
+    say!("  {:.1} MB/s", carried.megabytes_per_second);
     Ok(())
 }
 

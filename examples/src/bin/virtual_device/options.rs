@@ -5,6 +5,8 @@ use std::time::Duration;
 use ibnet_examples::{Arguments, Wanted};
 
 pub(crate) const HELP: &str = "\
+Sends over one port, then over two ports as one device, and counts what each carried.
+
 usage: virtual_device [options]
 
   --simulator          use simulated devices, sim0 to sim3, whatever this host has

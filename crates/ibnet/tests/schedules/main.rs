@@ -202,7 +202,7 @@ fn the_same_seed_gives_the_same_run() {
 /// An end leaves with requests under way: what the other one is told is done has arrived.
 #[test]
 fn an_end_that_leaves_takes_nothing_with_it_that_was_told_of() {
-    for_each_seed(60_170, 40, |seed| {
+    for_each_seed(60_170, 20, |seed| {
         let world = World::new(seed);
         let mut run = Run::new(&world, seed);
         let faults = world.fabric.faults();
@@ -223,7 +223,7 @@ fn an_end_that_leaves_takes_nothing_with_it_that_was_told_of() {
 #[test]
 fn many_paths_with_next_to_no_room() {
     let connected = AtomicU64::new(0);
-    let runs = for_each_seed(70_000, 40, |seed| {
+    let runs = for_each_seed(70_000, 20, |seed| {
         let world = World::cramped(seed);
         let Some(mut run) = Run::try_new(&world, seed) else {
             world.expect_nothing_left();

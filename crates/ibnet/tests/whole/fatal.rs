@@ -1,6 +1,8 @@
 //! Devices and queue pairs that fail: seen by the next call, whichever that is, also when no
 //! completion arrives.
 
+use std::time::Duration;
+
 use ibnet::{Error, Flush, RecvBuffer, RecvConnection, SendConnection};
 use simverbs::{Fabric, TraceEvent, When};
 
@@ -275,4 +277,40 @@ fn a_flush_ends_when_the_device_fails() {
     let error = eventually("the failure", || receiving.test(request).err());
     expect_fatal(&error, "r0");
     drop((sending, receiving, region));
+}
+
+#[test]
+fn a_flush_has_its_own_time_after_the_sender_has_left() {
+    // Pitfall 97: what has arrived is the receiver's, however long ago the sender left.
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
+    let mut memory = vec![0_u8; 4096];
+    // SAFETY: the memory outlives the region and the connection, which are dropped before it.
+    let region = unsafe {
+        receiving
+            .registrar()
+            .register_device_memory(memory.as_mut_ptr(), memory.len())
+    }
+    .unwrap();
+    message(&mut sending, &mut receiving, 10, 10);
+    sending.close().unwrap();
+    eventually("the farewell", || receiving_error(&mut receiving));
+    // Longer than requests get that were under way then.
+    std::thread::sleep(Duration::from_millis(300));
+    let hour = Duration::from_secs(3600);
+    let slow = fabric.faults().delay_completions("r0", hour..=hour);
+    // SAFETY: as above.
+    let flush = unsafe { receiving.iflush(&[(memory.as_ptr(), 4096, &region)]) }.unwrap();
+    let Flush::Started(request) = flush else {
+        panic!("{flush:?}");
+    };
+    assert!(
+        receiving.test(request).unwrap().is_none(),
+        "it has not completed"
+    );
+    assert_eq!(slow.struck(), 1);
+    // But no more than that.
+    let error = eventually("the end", || receiving.test(request).err());
+    assert!(matches!(error, Error::PeerClosed { .. }), "{error}");
+    drop((receiving, region));
 }

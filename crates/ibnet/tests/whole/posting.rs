@@ -1,7 +1,9 @@
 //! Requests that fail, hang or cannot be posted, on one path of several.
 
-use ibnet::{Error, Flush, SendConnection};
-use simverbs::{Stage, Verb, When};
+use std::time::Duration;
+
+use ibnet::{Error, Flush, RecvBuffer, SendConnection};
+use simverbs::{DeviceSpec, Fabric, Stage, Verb, When};
 use verbs::WcStatus;
 
 use crate::rig::{connection, ends, fabric, filled, join};
@@ -107,6 +109,47 @@ fn an_announcement_that_cannot_be_posted_breaks_the_connection() {
     assert_eq!(fault.struck(), 1);
     let told = sending.send(filled(&sending, 8, 1), 0).unwrap_err();
     assert!(matches!(told, Error::PeerFailed { .. }), "{told}");
+}
+
+#[test]
+fn nothing_lands_any_more_when_the_receiver_has_failed() {
+    // Pitfall 78: the application is told that its buffer is its own again.
+    let builder = Fabric::builder().stepped(1);
+    let builder = builder.device(DeviceSpec::roce("s0"));
+    let fabric = builder.device(DeviceSpec::roce("r0")).build().unwrap();
+    let (mut sending, mut receiving) = connection(&fabric);
+    let mut memory = vec![0_u8; 4096];
+    // SAFETY: the memory outlives the region and the connection, which are dropped before it.
+    let region = unsafe {
+        receiving
+            .registrar()
+            .register(memory.as_mut_ptr(), memory.len())
+    }
+    .unwrap();
+    let buffers = [RecvBuffer {
+        data: memory.as_mut_ptr(),
+        capacity: memory.len(),
+        tag: 0,
+        region: Some(&region),
+    }];
+    // SAFETY: as above.
+    let request = unsafe { receiving.irecv(&buffers) }.unwrap().unwrap();
+    fabric.run_until_idle();
+    drop(sending.send(filled(&sending, 4096, 1), 0).unwrap());
+    // The message is posted and on its way; now the receiver fails.
+    let fault = fabric
+        .faults()
+        .fail_call(Verb::PostSend, "r0", When::Nth(1), ENOMEM);
+    assert!(
+        receiving
+            .recv(receiving.registrar().buffer(8).unwrap(), 0)
+            .is_err()
+    );
+    assert_eq!(fault.struck(), 1);
+    assert!(receiving.test(request).is_err());
+    fabric.advance(Duration::from_secs(1));
+    assert!(memory.iter().all(|byte| *byte == 0), "something has landed");
+    drop((sending, receiving, region));
 }
 
 #[test]

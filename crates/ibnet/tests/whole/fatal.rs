@@ -168,7 +168,7 @@ fn who_does_not_want_events_is_not_ended_by_them() {
         .into_iter()
         .filter(|number| hca.fail_queue_pair(*number));
     assert_eq!(failed.count(), 1);
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(50));
     assert!(
         sending_error(&mut sending).is_none(),
         "the event was returned"

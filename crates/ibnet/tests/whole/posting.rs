@@ -44,10 +44,10 @@ fn every_device_carries_its_part() {
     for (senders, receivers) in [(2, 2), (1, 8), (8, 1), (8, 8), (3, 2)] {
         let fabric = fabric(senders, receivers);
         let (mut sending, mut receiving) = connection(&fabric);
-        let latest = std::time::Duration::from_micros(1);
+        let latest = Duration::from_micros(1);
         let watch = |side: &str, count: usize| -> Vec<_> {
             let names = (0..count).map(|index| format!("{side}{index}"));
-            let delay = std::time::Duration::ZERO..=latest;
+            let delay = Duration::ZERO..=latest;
             names
                 .map(|name| {
                     fabric

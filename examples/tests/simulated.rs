@@ -103,12 +103,14 @@ fn a_misspelt_setting_is_warned_of_once() {
 fn a_closed_pipe_is_a_quiet_end() {
     for (program, line) in ALL {
         for line in [line, "--help"] {
+            // Closed before the program begins, or a short text would fit in while it is open.
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
             let mut child = command(program, line, &[])
-                .stdout(Stdio::piped())
+                .stdout(writer)
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            drop(child.stdout.take());
             let mut errors = String::new();
             let mut pipe = child.stderr.take().unwrap();
             pipe.read_to_string(&mut errors).unwrap();

@@ -10,8 +10,12 @@ use crate::behaviour::{Failure, Outcome};
 /// How long something may take that has to come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long nothing has to come, until it is taken for granted that nothing comes.
-const QUIET: Duration = Duration::from_millis(150);
+/// How long nothing has to come, until it is taken for granted that nothing comes: on real devices
+/// longer than their retries, on simulated ones, which are done at once, a moment.
+fn quiet_time() -> Duration {
+    let is_real = std::env::var_os("IBNET_TEST_DEVICES").is_some();
+    Duration::from_millis(if is_real { 150 } else { 40 })
+}
 
 /// How long something may take that needs nobody but the own device.
 const SOON: Duration = Duration::from_secs(2);
@@ -65,7 +69,7 @@ pub(crate) fn ends(cq: &CompletionQueue, number: usize) -> Result<Vec<Outcome>, 
 
 /// Waits a moment: [`Outcome::Nothing`], or the completion that should not have come.
 pub(crate) fn quiet(cq: &CompletionQueue) -> Result<Outcome, Failure> {
-    within(cq, QUIET)
+    within(cq, quiet_time())
 }
 
 /// The next completion, or [`Outcome::Nothing`] if it takes longer than it can with any reason. For
@@ -95,7 +99,7 @@ pub(crate) fn event_about(
     context: &Context,
     is_meant: impl Fn(&AsyncEvent) -> bool,
 ) -> Result<Outcome, Failure> {
-    let deadline = Instant::now() + 2 * QUIET;
+    let deadline = Instant::now() + 2 * quiet_time();
     while Instant::now() < deadline {
         match context.next_event()? {
             Some(event) if is_meant(&event) => return Ok(Outcome::Event(event.kind())),

@@ -286,6 +286,16 @@ impl Core {
         error
     }
 
+    /// Ends the connection because `source` was not wholly posted: some of it may be under way, so
+    /// that the connection cannot go on (pitfalls 78 and 85).
+    #[cold]
+    pub(crate) fn post_failed(&mut self, source: verbs::PostError) -> Error {
+        self.fail(Error::Post {
+            connection: self.names.to_string(),
+            source: Arc::new(source),
+        })
+    }
+
     /// Takes up to [`POLL_BATCH`] completions of device `device`. They stay in the batch until the
     /// next poll.
     #[inline]

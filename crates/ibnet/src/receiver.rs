@@ -386,7 +386,7 @@ impl RecvConnection {
         };
         if let Err(source) = self.flusher.post(*data as u64, region, request) {
             // Some reads may be under way: the connection cannot go on (pitfall 85).
-            return Err(self.post_failed(source));
+            return Err(self.core.post_failed(source));
         }
         Ok(Flush::Started(request))
     }

@@ -1,7 +1,6 @@
 //! Announcing: the writes that bring prepared entries into the sender's ring.
 
 use std::slice;
-use std::sync::Arc;
 
 use verbs::{RemoteAddress, Sge};
 
@@ -58,15 +57,6 @@ impl RecvConnection {
         // queue pairs; a slot is written again only after its message has arrived, which the
         // sender could only send after it had the entry.
         let posted = unsafe { path.queue_pair.post_send(slice::from_mut(write)) };
-        posted.map_err(|error| self.post_failed(error))
-    }
-
-    #[cold]
-    pub(super) fn post_failed(&mut self, source: verbs::PostError) -> Error {
-        let connection = self.core.names().to_string();
-        self.core.fail(Error::Post {
-            connection,
-            source: Arc::new(source),
-        })
+        posted.map_err(|error| self.core.post_failed(error))
     }
 }

@@ -83,7 +83,7 @@ impl RecvConnection {
         chain.fill(RecvRequest::new(path as u64));
         // SAFETY: these receives name no memory.
         let posted = unsafe { self.core.paths[path].queue_pair.post_recv(chain) };
-        posted.map_err(|error| self.post_failed(error))
+        posted.map_err(|error| self.core.post_failed(error))
     }
 }
 

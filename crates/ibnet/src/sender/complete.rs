@@ -28,7 +28,7 @@ impl SendConnection {
         let queue_pair = &self.core.paths[ANNOUNCE_PATH].queue_pair;
         if let Err(error) = post_receives(queue_pair, ANNOUNCED, announcements.batch) {
             // Every later call gets the error.
-            self.post_failed(error);
+            self.core.post_failed(error);
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 use std::slice;
-use std::sync::Arc;
 
 use verbs::{RemoteAddress, SendRequest, Sge};
 
@@ -45,21 +44,12 @@ impl SendConnection {
         }) else {
             return Ok(None);
         };
-        let path = &mut self.core.paths[number];
         let work = WorkId {
             path: number,
             requests: 1,
         };
-        if let Some(watched) = &mut self.watched {
-            let piece = Piece {
-                device: path.device,
-                queue_pair: path.queue_pair.number(),
-                wr_id: work.encode(),
-                opcode: observer::WRITE_WITH_IMMEDIATE,
-                length: size as usize,
-            };
-            watched.part_started(number, parent, &piece);
-        }
+        self.tell_observer(work, parent, size);
+        let path = &mut self.core.paths[number];
         let immediate = Immediate {
             slot: ring::slot(found.id) as u8,
             size_told: SizeTold::BySum,
@@ -84,12 +74,28 @@ impl SendConnection {
         let posted = unsafe { path.queue_pair.post_send(slice::from_mut(single)) };
         self.under_way[path.device] += 1;
         if let Err(error) = posted {
-            return Err(self.post_failed(error));
+            return Err(self.core.post_failed(error));
         }
         self.parts[number].push(request.index());
         self.spread.sent(1);
         self.matching.take(found);
         Ok(Some(request))
+    }
+
+    /// A part of `bytes` bytes is about to be posted.
+    #[inline]
+    fn tell_observer(&mut self, work: WorkId, parent: Option<NonZeroUsize>, bytes: u32) {
+        if let Some(watched) = &mut self.watched {
+            let path = &self.core.paths[work.path];
+            let piece = Piece {
+                device: path.device,
+                queue_pair: path.queue_pair.number(),
+                wr_id: work.encode(),
+                opcode: observer::WRITE_WITH_IMMEDIATE,
+                length: bytes as usize,
+            };
+            watched.part_started(work.path, parent, &piece);
+        }
     }
 
     /// Whether each of the chosen paths has room for its part.
@@ -156,16 +162,7 @@ impl SendConnection {
             stripe::write_at(part_bytes, self.largest_write, writes - 1)
         };
         let work = WorkId { path, requests };
-        if let Some(watched) = &mut self.watched {
-            let piece = Piece {
-                device,
-                queue_pair: self.core.paths[path].queue_pair.number(),
-                wr_id: work.encode(),
-                opcode: observer::WRITE_WITH_IMMEDIATE,
-                length: part_bytes as usize,
-            };
-            watched.part_started(path, message.parent, &piece);
-        }
+        self.tell_observer(work, message.parent, part_bytes);
         self.chain[filled] = part.last(message, work, part_offset + offset, length);
         self.post_chain(path, filled + 1)?;
         self.core.paths[path].posted(requests);
@@ -212,16 +209,6 @@ impl SendConnection {
         // and the size records lie in an area of this connection, whose memory is freed after the
         // queue pairs; a record is not written again before its slot's message has completed.
         let posted = unsafe { queue_pair.post_send(&mut self.chain[..filled]) };
-        posted.map_err(|error| self.post_failed(error))
-    }
-
-    /// Some of what was posted may be under way: the connection cannot go on (pitfall 78).
-    #[cold]
-    pub(super) fn post_failed(&mut self, source: verbs::PostError) -> Error {
-        let connection = self.core.names().to_string();
-        self.core.fail(Error::Post {
-            connection,
-            source: Arc::new(source),
-        })
+        posted.map_err(|error| self.core.post_failed(error))
     }
 }

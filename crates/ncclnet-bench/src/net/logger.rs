@@ -15,10 +15,10 @@ type Logger =
 /// The logger for `init`. What it shows is asked for as with NCCL: `NCCL_DEBUG`.
 pub(super) fn logger() -> Option<DebugLogger> {
     if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
-        // SAFETY: the two types differ in the variadic part only. In both psABIs (System V x86-64,
-        // AAPCS64 on Linux) the first six integer or pointer arguments of any call are in registers,
-        // the variadic ones like the named ones. If fewer were passed, the sixth is some number,
-        // which `log` does not look at.
+        // In both psABIs (System V x86-64, AAPCS64 on Linux) the first six integer or pointer
+        // arguments of any call are in registers, the variadic ones like the named ones. If fewer
+        // were passed, the sixth is some number, which `log` does not look at.
+        // SAFETY: the two types differ in the variadic part only, which is passed alike: see above.
         Some(unsafe { std::mem::transmute::<Logger, DebugLogger>(log) })
     } else {
         None

@@ -22,11 +22,11 @@ use crate::memory::Area;
 use crate::monitor::Attention;
 use crate::need::Need;
 use crate::nic::Nic;
-use crate::path::{Depths, PathSpec};
+use crate::path::{Depths, INLINE, PathSpec};
 use crate::receiver::{
     ANNOUNCE_QUEUE_DEPTH, COMPLETION_RESERVE, RECEIVE_QUEUE_DEPTH, ReceiverParts, RecvConnection,
 };
-use crate::ring::{self, MAX_GROUP, SIZE_TABLE_BYTES, Staging};
+use crate::ring::{self, SIZE_TABLE_BYTES, Staging};
 use crate::transport::Inner;
 
 /// A client that has connected to the listener's socket.
@@ -280,7 +280,8 @@ impl Work {
                 send: ANNOUNCE_QUEUE_DEPTH,
                 receive: RECEIVE_QUEUE_DEPTH,
                 inline: if config.inline {
-                    (MAX_GROUP * entry_bytes) as u32
+                    // One buffer's; groups are fetched by the device.
+                    INLINE.max(entry_bytes as u32)
                 } else {
                     0
                 },

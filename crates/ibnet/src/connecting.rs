@@ -22,15 +22,11 @@ use crate::memory::Area;
 use crate::need::{Need, Waiter};
 use crate::nic::Nic;
 use crate::owned::{block_on, block_until, later};
-use crate::path::{Depths, PathSpec};
+use crate::path::{Depths, INLINE, PathSpec};
 use crate::ring::{Announced, SIZE_TABLE_BYTES};
 use crate::sender::{ANNOUNCEMENT_RECEIVES, SendConnection, SenderParts};
 use crate::stripe;
 use crate::transport::{ConnectOptions, Inner};
-
-/// Bytes that a sending queue pair should be able to take inline: small messages and size records
-/// then need no second fetch by the device.
-const INLINE: u32 = 64;
 
 /// A connection in the making. Poll it until it gives the connection, wait for it or await it;
 /// drop it to give up.

@@ -8,13 +8,15 @@ use crate::immediate::{Immediate, SizeTold, lap};
 use crate::ring::{self, ENTRIES};
 
 /// The announced buffers, as many as the ring has entries.
+///
+/// An entry is open until its message is whole, and claimed until its size has been collected.
 pub(crate) struct Inbox {
     entries: Box<[Entry; ENTRIES as usize]>,
     /// Id of the next entry to announce.
     next: u64,
     /// Id of the oldest entry that is not free.
     oldest: u64,
-    /// Entries that may be open at once.
+    /// Entries that may be taken at once.
     most: u64,
 }
 
@@ -25,10 +27,12 @@ pub(crate) const NO_REQUEST: u16 = u16::MAX;
 #[derive(Clone, Copy, Default)]
 struct Entry {
     is_open: bool,
+    is_claimed: bool,
     request: u16,
     position: u8,
     parts: u8,
     capacity: u32,
+    /// What has arrived; once the message is whole, its size.
     bytes: u32,
     id: u64,
 }
@@ -51,7 +55,7 @@ pub(crate) struct Arrived {
 pub(crate) struct Violation(pub(crate) &'static str);
 
 impl Inbox {
-    /// An inbox in which at most `most` entries are open at once, and never more than the ring has.
+    /// An inbox in which at most `most` entries are taken at once, and never more than the ring has.
     pub(crate) fn new(first_entry: u64, most: u64) -> Self {
         Self {
             most: most.min(ENTRIES),
@@ -62,22 +66,26 @@ impl Inbox {
     }
 
     /// Id of the next entry to announce.
+    #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
     /// Whether `buffers` more can be announced.
+    #[inline]
     pub(crate) fn has_room(&self, buffers: u64) -> bool {
         self.next.wrapping_sub(self.oldest) + buffers <= self.most
     }
 
     /// Opens the next entry, for the buffer at `position` of `request`. There must be room, and
     /// `capacity` is at most [`ring::MAX_CAPACITY`].
+    #[inline]
     pub(crate) fn open(&mut self, request: u16, position: u8, capacity: u32) {
         debug_assert!(capacity <= ring::MAX_CAPACITY);
         let id = self.next;
         self.entries[ring::slot(id)] = Entry {
             is_open: true,
+            is_claimed: true,
             request,
             position,
             parts: 0,
@@ -90,6 +98,7 @@ impl Inbox {
 
     /// A part of `bytes` bytes has arrived, with `immediate`; `size_in_table` reads the size table
     /// at a slot. Gives the buffer if its message is whole.
+    #[inline]
     pub(crate) fn take(
         &mut self,
         immediate: Option<u32>,
@@ -121,16 +130,46 @@ impl Inbox {
             ));
         }
         entry.is_open = false;
+        entry.bytes = size;
         let arrived = Arrived {
             slot: part.slot,
             request: entry.request,
             position: entry.position,
             size,
         };
-        while self.oldest != self.next && !self.entries[ring::slot(self.oldest)].is_open {
-            self.oldest = self.oldest.wrapping_add(1);
+        if !entry.is_claimed {
+            self.free();
         }
         Ok(Some(arrived))
+    }
+
+    /// The sizes of the messages in the entries from slot `first` on, one for each place in `sizes`,
+    /// and no claim to them any more: of those that nobody waits for the capacities, of others what
+    /// has arrived.
+    #[inline]
+    pub(crate) fn collect(&mut self, first: u8, sizes: &mut [u32]) {
+        for (ahead, size) in sizes.iter_mut().enumerate() {
+            let entry = &mut self.entries[usize::from(first.wrapping_add(ahead as u8))];
+            entry.is_claimed = false;
+            *size = if entry.request == NO_REQUEST {
+                entry.capacity
+            } else {
+                entry.bytes
+            };
+        }
+        self.free();
+    }
+
+    /// Frees the oldest entries, as far as nothing is to be expected of them any more.
+    #[inline]
+    fn free(&mut self) {
+        while self.oldest != self.next {
+            let entry = &self.entries[ring::slot(self.oldest)];
+            if entry.is_open || entry.is_claimed {
+                break;
+            }
+            self.oldest = self.oldest.wrapping_add(1);
+        }
     }
 }
 
@@ -271,9 +310,41 @@ mod tests {
                 .unwrap()
                 .unwrap();
         };
+        let first = ring::slot(u64::MAX - 100) as u8;
+        let mut size = [0];
         take(&mut inbox, 1);
+        inbox.collect(first + 1, &mut size);
         assert!(!inbox.has_room(1), "the oldest is still open");
         take(&mut inbox, 0);
+        assert!(!inbox.has_room(1), "its size is still to be asked for");
+        inbox.collect(first, &mut size);
         assert!(inbox.has_room(2) && !inbox.has_room(3));
+    }
+
+    #[test]
+    fn sizes_are_kept_until_they_are_collected() {
+        let mut inbox = Inbox::new(255, ENTRIES);
+        inbox.open(3, 0, 100);
+        inbox.open(3, 1, 100);
+        inbox.open(NO_REQUEST, 0, 77);
+        // Nobody waits for the third: its request is done before anything has come.
+        let mut capacity = [0];
+        inbox.collect(1, &mut capacity);
+        assert_eq!(capacity, [77]);
+        for (id, bytes) in [(256, 20), (257, 30), (255, 10)] {
+            assert!(
+                inbox
+                    .take(part(id, SizeTold::BySum, 1), bytes, no_table)
+                    .is_ok()
+            );
+        }
+        assert!(
+            !inbox.has_room(ENTRIES),
+            "two sizes are still to be asked for"
+        );
+        let mut sizes = [0; 2];
+        inbox.collect(255, &mut sizes);
+        assert_eq!(sizes, [10, 20], "also over the end of the ring");
+        assert!(inbox.has_room(ENTRIES));
     }
 }

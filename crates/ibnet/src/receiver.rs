@@ -29,8 +29,8 @@ use crate::ring::{self, Announcement, ENTRIES, MAX_CAPACITY, MAX_GROUP, Staging}
 /// wait to be replaced.
 pub(crate) const RECEIVE_QUEUE_DEPTH: u32 = ENTRIES as u32 + RECEIVE_CHAIN as u32;
 
-/// Announcements that the sending queue of the receiver can hold. They are small and acknowledged
-/// within a round trip, but each takes the room of eight entries inline.
+/// Announcements that the sending queue of the receiver can hold: they are acknowledged within a
+/// round trip.
 pub(crate) const ANNOUNCE_QUEUE_DEPTH: u32 = 63;
 
 /// Completions of flushing reads that a receiver's completion queue must have room for.
@@ -108,9 +108,11 @@ pub enum Flush {
 /// What is left to do for one grouped receive, or for a flush.
 #[derive(Clone, Copy, Default)]
 struct Receive {
+    /// Slot of the first buffer's entry.
+    first: u8,
+    /// None: it is a flush.
     buffers: u8,
     outstanding: u8,
-    sizes: [u32; MAX_GROUP],
 }
 
 /// The receives of one path.
@@ -283,18 +285,12 @@ impl RecvConnection {
             }
         }
         let count = buffers.len() as u8;
-        let mut receive = Receive {
+        let first = self.inbox.next();
+        let Some(request) = self.requests.insert(Receive {
+            first: ring::slot(first) as u8,
             buffers: count,
-            outstanding: count,
-            sizes: [0; MAX_GROUP],
-        };
-        if !is_awaited {
-            receive.outstanding = 0;
-            for (size, buffer) in receive.sizes.iter_mut().zip(buffers) {
-                *size = clamp_capacity(buffer.capacity);
-            }
-        }
-        let Some(request) = self.requests.insert(receive) else {
+            outstanding: if is_awaited { count } else { 0 },
+        }) else {
             return Ok(None);
         };
         let owner = if is_awaited {
@@ -302,7 +298,6 @@ impl RecvConnection {
         } else {
             NO_REQUEST
         };
-        let first = self.inbox.next();
         let devices = self.core.cqs.len();
         for (position, buffer) in buffers.iter().enumerate() {
             let capacity = clamp_capacity(buffer.capacity);

@@ -25,7 +25,7 @@ impl RecvConnection {
 
     /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
     #[inline]
-    pub(super) fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Error> {
+    fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Error> {
         let path = &mut self.core.paths[ANNOUNCE_PATH];
         let entry_bytes = self.staging.entry_bytes();
         let length = (count * entry_bytes) as u32;

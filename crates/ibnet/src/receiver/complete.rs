@@ -7,6 +7,7 @@ use crate::connection::{Core, End};
 use crate::error::Error;
 use crate::inbox::Violation;
 use crate::requests::RequestId;
+use crate::ring::MAX_GROUP;
 use crate::work_id::WorkId;
 
 impl RecvConnection {
@@ -56,7 +57,6 @@ impl RecvConnection {
                     watched.arrived(usize::from(arrived.slot));
                 }
                 if let Some(receive) = self.requests.at(arrived.request) {
-                    receive.sizes[usize::from(arrived.position)] = arrived.size;
                     receive.outstanding = receive.outstanding.saturating_sub(1);
                 }
             }
@@ -95,15 +95,17 @@ impl End for RecvConnection {
     }
 
     fn finished(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
-        let receive = self.requests.find(request)?;
+        let receive = *self.requests.find(request)?;
         if receive.outstanding > 0 {
             return Ok(None);
         }
-        let received = Received {
-            sizes: receive.sizes,
+        self.requests.remove(request);
+        let mut received = Received {
+            sizes: [0; MAX_GROUP],
             buffers: receive.buffers,
         };
-        self.requests.remove(request);
+        let sizes = &mut received.sizes[..usize::from(receive.buffers)];
+        self.inbox.collect(receive.first, sizes);
         Ok(Some(received))
     }
 

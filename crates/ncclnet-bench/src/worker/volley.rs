@@ -11,8 +11,9 @@ use crate::net::{Comm, Error, Memory, Request, Result};
 use crate::protocol::{Answer, Volley};
 use crate::stats;
 
-/// Receives that are posted in advance, so that the peer never waits for one.
-const AHEAD: usize = 2;
+/// Receives that are posted in advance, so that the peer never waits for one: as many as NCCL has under
+/// way on a channel (`NCCL_STEPS`).
+const AHEAD: usize = 8;
 
 /// Sends and waits for the answer.
 pub(super) fn ping(send: &Comm, receive: &Comm, volley: Volley, yields: bool) -> Result<Answer> {

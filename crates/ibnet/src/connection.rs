@@ -13,7 +13,7 @@ use crate::cause::hint;
 use crate::channel::{Channel, Input, READ_SIZE};
 use crate::config::Config;
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, Failed};
 use crate::handshake::frame::Decoder;
 use crate::handshake::message::{Closing, DeviceOffer, Link, Message, printable};
 use crate::monitor::{Alarm, Attention, CONTROL, ENDING, Exposed, FATAL, Watch};
@@ -299,10 +299,10 @@ impl Core {
     /// Takes up to [`POLL_BATCH`] completions of device `device`. They stay in the batch until the
     /// next poll.
     #[inline]
-    pub(crate) fn poll(&mut self, device: usize) -> Result<usize, Error> {
+    pub(crate) fn poll(&mut self, device: usize) -> Result<usize, Failed> {
         match self.cqs[device].poll(&mut self.batch[..]) {
             Ok(completions) => Ok(completions.len()),
-            Err(error) => Err(self.fail(error.into())),
+            Err(error) => Err(self.fail(error.into()).into()),
         }
     }
 
@@ -506,18 +506,18 @@ pub(crate) trait End {
     fn core(&mut self) -> &mut Core;
 
     /// What `request` has to tell, if it is done: then it is dead.
-    fn finished(&mut self, request: RequestId) -> Result<Option<Self::Done>, Error>;
+    fn finished(&mut self, request: RequestId) -> Result<Option<Self::Done>, Failed>;
 
     /// Takes a batch of completions from each device, whichever requests they belong to; tells how
     /// many there were.
-    fn progress(&mut self) -> Result<usize, Error>;
+    fn progress(&mut self) -> Result<usize, Failed>;
 
     /// Looks at what happened off the hot path.
-    fn attend(&mut self) -> Result<(), Error>;
+    fn attend(&mut self) -> Result<(), Failed>;
 
     /// Whether `request` is done: what it has to tell, or `None` while it is not.
     #[inline]
-    fn test_request(&mut self, request: RequestId) -> Result<Option<Self::Done>, Error> {
+    fn test_request(&mut self, request: RequestId) -> Result<Option<Self::Done>, Failed> {
         if let Some(done) = self.finished(request)? {
             return Ok(Some(done));
         }
@@ -530,7 +530,7 @@ pub(crate) trait End {
     }
 
     #[cold]
-    fn test_in_trouble(&mut self, request: RequestId) -> Result<Option<Self::Done>, Error> {
+    fn test_in_trouble(&mut self, request: RequestId) -> Result<Option<Self::Done>, Failed> {
         self.core().check()?;
         self.attend()?;
         // What the peer completed before it left is in the queue, or about to be: the end may not
@@ -545,7 +545,7 @@ pub(crate) trait End {
 
     /// Whether a new request can be made. It cannot after a failure, nor once the peer has left.
     #[inline]
-    fn takes_requests(&mut self) -> Result<bool, Error> {
+    fn takes_requests(&mut self) -> Result<bool, Failed> {
         // A failure raises attention, too.
         if !self.core().needs_attention() {
             return Ok(true);
@@ -554,10 +554,10 @@ pub(crate) trait End {
     }
 
     #[cold]
-    fn takes_requests_in_trouble(&mut self) -> Result<bool, Error> {
+    fn takes_requests_in_trouble(&mut self) -> Result<bool, Failed> {
         self.core().check()?;
         self.attend()?;
-        self.core().accepts_requests()
+        Ok(self.core().accepts_requests()?)
     }
 }
 

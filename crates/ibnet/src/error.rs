@@ -275,6 +275,17 @@ impl Error {
     }
 }
 
+/// An error on the data path: one pointer, so that a result fits into registers. Who returns an
+/// [`Error`] itself writes the result to memory, also when all is well, and the caller waits for it.
+pub(crate) type Failed = Box<Error>;
+
+impl From<Failed> for Error {
+    #[cold]
+    fn from(failed: Failed) -> Self {
+        *failed
+    }
+}
+
 impl From<Unpairable> for Error {
     fn from(unpairable: Unpairable) -> Self {
         Self::Unpairable {

@@ -143,19 +143,20 @@ impl Inbox {
         Ok(Some(arrived))
     }
 
-    /// The sizes of the messages in the entries from slot `first` on, one for each place in `sizes`,
-    /// and no claim to them any more: of those that nobody waits for the capacities, of others what
-    /// has arrived.
+    /// Calls `tell` with the position and the size of each of the `buffers` messages in the entries
+    /// from slot `first` on, which nobody has a claim to any more: of those that nobody waits for
+    /// the capacity, of others what has arrived.
     #[inline]
-    pub(crate) fn collect(&mut self, first: u8, sizes: &mut [u32]) {
-        for (ahead, size) in sizes.iter_mut().enumerate() {
-            let entry = &mut self.entries[usize::from(first.wrapping_add(ahead as u8))];
+    pub(crate) fn collect(&mut self, first: u8, buffers: u8, mut tell: impl FnMut(usize, u32)) {
+        for position in 0..buffers {
+            let entry = &mut self.entries[usize::from(first.wrapping_add(position))];
             entry.is_claimed = false;
-            *size = if entry.request == NO_REQUEST {
+            let size = if entry.request == NO_REQUEST {
                 entry.capacity
             } else {
                 entry.bytes
             };
+            tell(position.into(), size);
         }
         self.free();
     }
@@ -311,13 +312,12 @@ mod tests {
                 .unwrap();
         };
         let first = ring::slot(u64::MAX - 100) as u8;
-        let mut size = [0];
         take(&mut inbox, 1);
-        inbox.collect(first + 1, &mut size);
+        inbox.collect(first + 1, 1, |_, _| ());
         assert!(!inbox.has_room(1), "the oldest is still open");
         take(&mut inbox, 0);
         assert!(!inbox.has_room(1), "its size is still to be asked for");
-        inbox.collect(first, &mut size);
+        inbox.collect(first, 1, |_, _| ());
         assert!(inbox.has_room(2) && !inbox.has_room(3));
     }
 
@@ -328,9 +328,7 @@ mod tests {
         inbox.open(3, 1, 100);
         inbox.open(NO_REQUEST, 0, 77);
         // Nobody waits for the third: its request is done before anything has come.
-        let mut capacity = [0];
-        inbox.collect(1, &mut capacity);
-        assert_eq!(capacity, [77]);
+        inbox.collect(1, 1, |_, capacity| assert_eq!(capacity, 77));
         for (id, bytes) in [(256, 20), (257, 30), (255, 10)] {
             assert!(
                 inbox
@@ -343,7 +341,7 @@ mod tests {
             "two sizes are still to be asked for"
         );
         let mut sizes = [0; 2];
-        inbox.collect(255, &mut sizes);
+        inbox.collect(255, 2, |position, size| sizes[position] = size);
         assert_eq!(sizes, [10, 20], "also over the end of the ring");
         assert!(inbox.has_room(ENTRIES));
     }

@@ -14,7 +14,7 @@ use verbs::{Access, RecvRequest, RemoteAddress, SendRequest};
 use crate::assembly::{ANNOUNCE_PATH, RECEIVE_CHAIN};
 use crate::connection::{Core, End, Parts};
 use crate::device::LocalPort;
-use crate::error::Error;
+use crate::error::{Error, Failed};
 use crate::flush::{FLUSH_DEPTH, Flusher};
 use crate::handshake::message::RemoteArea;
 use crate::inbox::{Inbox, NO_REQUEST};
@@ -107,7 +107,7 @@ pub enum Flush {
 
 /// What is left to do for one grouped receive, or for a flush.
 #[derive(Clone, Copy, Default)]
-struct Receive {
+pub(crate) struct Receive {
     /// Slot of the first buffer's entry.
     first: u8,
     /// None: it is a flush.
@@ -222,7 +222,7 @@ impl RecvConnection {
     /// # Errors
     /// The connection has failed, or an argument does not fit it.
     pub unsafe fn irecv(&mut self, buffers: &[RecvBuffer<'_>]) -> Result<Option<RequestId>, Error> {
-        self.announce_receive(buffers, &[], true)
+        Ok(self.announce_receive(buffers, &[], true)?)
     }
 
     /// As [`irecv`](Self::irecv), for a caller that finds out by itself when the data is there, for
@@ -239,7 +239,7 @@ impl RecvConnection {
         &mut self,
         buffers: &[RecvBuffer<'_>],
     ) -> Result<Option<RequestId>, Error> {
-        self.announce_receive(buffers, &[], false)
+        Ok(self.announce_receive(buffers, &[], false)?)
     }
 
     /// As [`irecv`](Self::irecv), or with `is_awaited` false as
@@ -257,7 +257,7 @@ impl RecvConnection {
         parents: &[Option<NonZeroUsize>],
         is_awaited: bool,
     ) -> Result<Option<RequestId>, Error> {
-        self.announce_receive(buffers, parents, is_awaited)
+        Ok(self.announce_receive(buffers, parents, is_awaited)?)
     }
 
     fn announce_receive(
@@ -265,15 +265,12 @@ impl RecvConnection {
         buffers: &[RecvBuffer<'_>],
         parents: &[Option<NonZeroUsize>],
         is_awaited: bool,
-    ) -> Result<Option<RequestId>, Error> {
+    ) -> Result<Option<RequestId>, Failed> {
         if !self.takes_requests()? {
             return Ok(None);
         }
         if !(1..=MAX_GROUP).contains(&buffers.len()) {
-            return Err(Error::InvalidArgument(format!(
-                "a receive of {} buffers; 1 to {MAX_GROUP} are possible",
-                buffers.len()
-            )));
+            return Err(wrong_group(buffers.len()));
         }
         for buffer in buffers {
             self.check_buffer(buffer)?;
@@ -392,7 +389,33 @@ impl RecvConnection {
     /// # Errors
     /// The request is not outstanding, or the connection has failed before it was done.
     pub fn test(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
-        self.test_request(request)
+        let mut received = Received {
+            sizes: [0; MAX_GROUP],
+            buffers: 0,
+        };
+        let is_done = self.test_with(request, |position, size| {
+            received.sizes[position] = size;
+            received.buffers = position as u8 + 1;
+        })?;
+        Ok(is_done.then_some(received))
+    }
+
+    /// As [`test`](Self::test), for callers that have a place for each size: whether `request` is
+    /// done, and if so `tell` has been called with the position and the bytes of each buffer.
+    ///
+    /// # Errors
+    /// As for [`test`](Self::test).
+    #[inline]
+    pub fn test_with(
+        &mut self,
+        request: RequestId,
+        tell: impl FnMut(usize, u32),
+    ) -> Result<bool, Error> {
+        let Some(receive) = self.test_request(request)? else {
+            return Ok(false);
+        };
+        self.inbox.collect(receive.first, receive.buffers, tell);
+        Ok(true)
     }
 
     /// Requests that are not done, or whose end has not been asked for.
@@ -439,16 +462,25 @@ impl RecvConnection {
     }
 
     #[inline]
-    fn check_buffer(&self, buffer: &RecvBuffer<'_>) -> Result<(), Error> {
+    fn check_buffer(&self, buffer: &RecvBuffer<'_>) -> Result<(), Failed> {
         match buffer.region {
             Some(region) => region.check(&self.core.nic, RECEIVING, buffer.data, buffer.capacity),
             None if buffer.capacity == 0 => Ok(()),
-            None => Err(Error::InvalidArgument(format!(
-                "receiving {} bytes into memory that is not registered",
-                buffer.capacity
-            ))),
+            None => Err(unregistered(buffer.capacity)),
         }
     }
+}
+
+#[cold]
+fn wrong_group(buffers: usize) -> Failed {
+    let text = format!("a receive of {buffers} buffers; 1 to {MAX_GROUP} are possible");
+    Error::InvalidArgument(text).into()
+}
+
+#[cold]
+fn unregistered(capacity: usize) -> Failed {
+    let text = format!("receiving {capacity} bytes into memory that is not registered");
+    Error::InvalidArgument(text).into()
 }
 
 impl Drop for RecvConnection {

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use verbs::{Access, MemoryRegion};
 
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, Failed};
 use crate::handshake::message::MAX_DEVICES;
 use crate::nic::Nic;
 
@@ -322,7 +322,7 @@ impl Region {
         access: Access,
         data: *const u8,
         length: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failed> {
         let inner = &*self.0;
         let offset = (data as usize).wrapping_sub(inner.start);
         let fits = offset <= inner.length && length <= inner.length - offset;
@@ -330,7 +330,7 @@ impl Region {
         if fits && Arc::ptr_eq(&inner.nic, nic) && inner.access.contains(access) {
             return Ok(());
         }
-        Err(self.misfit(nic, access, data, length))
+        Err(self.misfit(nic, access, data, length).into())
     }
 
     #[cold]

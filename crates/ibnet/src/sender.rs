@@ -14,7 +14,7 @@ use verbs::{Access, RemoteAddress, SendRequest};
 
 use crate::assembly::{ANNOUNCE_PATH, RECEIVE_CHAIN};
 use crate::connection::{Core, End, Parts};
-use crate::error::Error;
+use crate::error::{Error, Failed};
 use crate::handshake::message::RemoteArea;
 use crate::matching::{ImpossibleAnnouncement, Matching};
 use crate::memory::Area;
@@ -211,6 +211,17 @@ impl SendConnection {
         region: Option<&Region>,
         parent: Option<NonZeroUsize>,
     ) -> Result<Option<RequestId>, Error> {
+        Ok(self.start(data, length, tag, region, parent)?)
+    }
+
+    fn start(
+        &mut self,
+        data: *const u8,
+        length: usize,
+        tag: i32,
+        region: Option<&Region>,
+        parent: Option<NonZeroUsize>,
+    ) -> Result<Option<RequestId>, Failed> {
         if !self.takes_requests()? {
             return Ok(None);
         }
@@ -223,7 +234,7 @@ impl SendConnection {
                 }
                 return Ok(None);
             }
-            Err(ImpossibleAnnouncement) => return Err(self.impossible_announcement()),
+            Err(ImpossibleAnnouncement) => return Err(self.impossible_announcement().into()),
         };
         let size = self.cut(length, found.entry.capacity)?;
         if size <= self.most_at_once && self.spread.is_one_part(size) {
@@ -274,7 +285,7 @@ impl SendConnection {
     /// # Errors
     /// The request is not outstanding, or the connection has failed before it was done.
     pub fn test(&mut self, request: RequestId) -> Result<Option<usize>, Error> {
-        self.test_request(request)
+        Ok(self.test_request(request)?)
     }
 
     /// Requests that are not done, or whose end has not been asked for.
@@ -308,13 +319,11 @@ impl SendConnection {
         data: *const u8,
         length: usize,
         region: Option<&Region>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failed> {
         match region {
             Some(region) => region.check(&self.core.nic, Access::empty(), data, length),
             None if length == 0 => Ok(()),
-            None => Err(Error::InvalidArgument(format!(
-                "sending {length} bytes from memory that is not registered"
-            ))),
+            None => Err(unregistered(length)),
         }
     }
 
@@ -342,7 +351,7 @@ impl SendConnection {
 
     /// The bytes to send of `length` into a buffer of `capacity`.
     #[inline]
-    fn cut(&mut self, length: usize, capacity: u32) -> Result<u32, Error> {
+    fn cut(&mut self, length: usize, capacity: u32) -> Result<u32, Failed> {
         let size = if length <= capacity as usize {
             length as u32
         } else {
@@ -350,7 +359,7 @@ impl SendConnection {
             capacity
         };
         if size as usize > self.max_message {
-            return Err(self.too_large(size));
+            return Err(self.too_large(size).into());
         }
         Ok(size)
     }
@@ -374,6 +383,12 @@ impl SendConnection {
             self.max_message
         ))
     }
+}
+
+#[cold]
+fn unregistered(length: usize) -> Failed {
+    let text = format!("sending {length} bytes from memory that is not registered");
+    Error::InvalidArgument(text).into()
 }
 
 impl Drop for SendConnection {

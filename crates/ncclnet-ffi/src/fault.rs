@@ -8,60 +8,62 @@ use ibnet::ErrorKind;
 use crate::abi::NcclResult;
 use crate::handles::HandleError;
 
-/// The failure of one call.
+/// The failure of one call. One pointer, so that results fit into registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// What NCCL gets.
-    pub(crate) code: NcclResult,
-    /// What the user reads. One line.
-    pub(crate) text: Cow<'static, str>,
+pub(crate) struct Fault(Box<Details>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Details {
+    code: NcclResult,
+    text: Cow<'static, str>,
 }
 
 impl Fault {
+    #[cold]
+    fn new(code: NcclResult, text: impl Into<Cow<'static, str>>) -> Self {
+        let text = text.into();
+        Self(Box::new(Details { code, text }))
+    }
+
     /// An argument is null or out of range.
     pub(crate) fn argument(text: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code: NcclResult::INVALID_ARGUMENT,
-            text: text.into(),
-        }
+        Self::new(NcclResult::INVALID_ARGUMENT, text)
     }
 
     /// A user's mistake, or something that the plugin does not offer.
     pub(crate) fn usage(text: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code: NcclResult::INVALID_USAGE,
-            text: text.into(),
-        }
+        Self::new(NcclResult::INVALID_USAGE, text)
     }
 
     /// The system refused something.
     pub(crate) fn system(text: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code: NcclResult::SYSTEM_ERROR,
-            text: text.into(),
-        }
+        Self::new(NcclResult::SYSTEM_ERROR, text)
     }
 
     /// The peer did not do what it had to.
     pub(crate) fn remote(text: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code: NcclResult::REMOTE_ERROR,
-            text: text.into(),
-        }
+        Self::new(NcclResult::REMOTE_ERROR, text)
     }
 
     /// The caller broke the contract of the plugin, or the plugin has a fault of its own.
     pub(crate) fn internal(text: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code: NcclResult::INTERNAL_ERROR,
-            text: text.into(),
-        }
+        Self::new(NcclResult::INTERNAL_ERROR, text)
+    }
+
+    /// What NCCL gets.
+    pub(crate) fn code(&self) -> NcclResult {
+        self.0.code
+    }
+
+    /// What the user reads. One line.
+    pub(crate) fn text(&self) -> &str {
+        &self.0.text
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.text, self.code.name())
+        write!(f, "{} ({})", self.text(), self.code().name())
     }
 }
 
@@ -76,10 +78,7 @@ impl From<ibnet::Error> for Fault {
             // `System`, and what the transport may tell apart in the future.
             _ => NcclResult::SYSTEM_ERROR,
         };
-        Self {
-            code,
-            text: error.to_string().into(),
-        }
+        Self::new(code, error.to_string())
     }
 }
 
@@ -97,9 +96,6 @@ impl From<HandleError> for Fault {
             | HandleError::Poisoned
             | HandleError::OtherOwner => NcclResult::INTERNAL_ERROR,
         };
-        Self {
-            code,
-            text: error.to_string().into(),
-        }
+        Self::new(code, error.to_string())
     }
 }

@@ -13,31 +13,35 @@ use crate::fault::Fault;
 /// A fault is logged with the entry point's name, and its code returned. A panic is a fault of the
 /// plugin: it is caught, logged and becomes `ncclInternalError`. (The objects that the body was in a
 /// call with are then poisoned, so that no half-changed state is used again: `handles::table`.)
+// Once for each entry point anyway: as a function of its own it would take the arguments through
+// memory.
+#[inline(always)]
 pub(crate) fn guard(entry: &'static str, body: impl FnOnce() -> Result<(), Fault>) -> NcclResult {
     // Nothing that the body leaves half-changed is looked at afterwards: see above.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => NcclResult::SUCCESS,
-        Ok(Err(fault)) => report(entry, &fault),
-        Err(payload) => {
-            let text = panic_text(payload.as_ref()).to_owned();
-            // Dropping a payload may panic again, outside of any guard.
-            mem::forget(payload);
-            report(
-                entry,
-                &Fault::internal(format!("panic in the plugin: {text}")),
-            )
-        }
+        Ok(Err(fault)) => report(entry, fault),
+        Err(payload) => report_panic(entry, payload),
     }
+}
+
+#[cold]
+fn report_panic(entry: &'static str, payload: Box<dyn Any + Send>) -> NcclResult {
+    let text = panic_text(payload.as_ref()).to_owned();
+    // Dropping a payload may panic again, outside of any guard.
+    mem::forget(payload);
+    let fault = Fault::internal(format!("panic in the plugin: {text}"));
+    report(entry, fault)
 }
 
 /// Logs a fault. The logger is called from here, so a panic on the way is caught too.
 #[cold]
-fn report(entry: &'static str, fault: &Fault) -> NcclResult {
+fn report(entry: &'static str, fault: Fault) -> NcclResult {
     let logged = catch_unwind(AssertUnwindSafe(|| tracing::warn!("{entry}: {fault}")));
     if let Err(payload) = logged {
         mem::forget(payload);
     }
-    fault.code
+    fault.code()
 }
 
 fn panic_text(payload: &(dyn Any + Send)) -> &str {

@@ -170,7 +170,8 @@ pub fn inbox(data: &[u8]) {
             Ok(Some(arrived)) => {
                 if let Some((slot, expected)) = model.collect(arrived.request) {
                     let mut sizes = vec![0; expected.len()];
-                    inbox.collect(slot, &mut sizes);
+                    let buffers = expected.len() as u8;
+                    inbox.collect(slot, buffers, |position, size| sizes[position] = size);
                     assert_eq!(sizes, expected);
                 }
             }

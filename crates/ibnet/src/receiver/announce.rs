@@ -6,14 +6,14 @@ use verbs::{RemoteAddress, Sge};
 
 use super::RecvConnection;
 use crate::assembly::ANNOUNCE_PATH;
-use crate::error::Error;
+use crate::error::Failed;
 use crate::ring::{self, ENTRIES};
 use crate::work_id::WorkId;
 
 impl RecvConnection {
     /// Writes the prepared entries into the sender's ring.
     #[inline]
-    pub(super) fn announce(&mut self, first: u64, count: usize) -> Result<(), Error> {
+    pub(super) fn announce(&mut self, first: u64, count: usize) -> Result<(), Failed> {
         let start = ring::slot(first);
         let before_end = count.min(ENTRIES as usize - start);
         self.announce_slots(start, before_end)?;
@@ -25,7 +25,7 @@ impl RecvConnection {
 
     /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
     #[inline]
-    fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Error> {
+    fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Failed> {
         let path = &mut self.core.paths[ANNOUNCE_PATH];
         let entry_bytes = self.staging.entry_bytes();
         let length = (count * entry_bytes) as u32;
@@ -57,6 +57,6 @@ impl RecvConnection {
         // queue pairs; a slot is written again only after its message has arrived, which the
         // sender could only send after it had the entry.
         let posted = unsafe { path.queue_pair.post_send(slice::from_mut(write)) };
-        posted.map_err(|error| self.core.post_failed(error))
+        posted.map_err(|error| self.core.post_failed(error).into())
     }
 }

@@ -2,16 +2,15 @@
 
 use verbs::{RecvRequest, WcOpcode, WorkCompletion};
 
-use super::{Received, RecvConnection};
+use super::{Receive, RecvConnection};
 use crate::connection::{Core, End};
-use crate::error::Error;
+use crate::error::Failed;
 use crate::inbox::Violation;
 use crate::requests::RequestId;
-use crate::ring::MAX_GROUP;
 use crate::work_id::WorkId;
 
 impl RecvConnection {
-    fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Error> {
+    fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Failed> {
         if !completion.is_success() {
             self.core.work_failed(device, completion);
             return Ok(());
@@ -39,11 +38,11 @@ impl RecvConnection {
         let error = self
             .core
             .protocol_error("something other than a write with immediate");
-        Err(self.core.fail(error))
+        Err(self.core.fail(error).into())
     }
 
     /// A part of a message has arrived.
-    fn take_part(&mut self, completion: &WorkCompletion) -> Result<(), Error> {
+    fn take_part(&mut self, completion: &WorkCompletion) -> Result<(), Failed> {
         let taken = self.inbox.take(
             completion.immediate(),
             completion.byte_len(),
@@ -62,14 +61,14 @@ impl RecvConnection {
             }
             Err(Violation(what)) => {
                 let error = self.core.protocol_error(what);
-                return Err(self.core.fail(error));
+                return Err(self.core.fail(error).into());
             }
         }
         Ok(())
     }
 
     /// A receive of `path` was used up; replaces them in batches.
-    fn consumed(&mut self, path: usize) -> Result<(), Error> {
+    fn consumed(&mut self, path: usize) -> Result<(), Failed> {
         let Some(receives) = self.receives.get_mut(path) else {
             return Ok(());
         };
@@ -83,33 +82,28 @@ impl RecvConnection {
         chain.fill(RecvRequest::new(path as u64));
         // SAFETY: these receives name no memory.
         let posted = unsafe { self.core.paths[path].queue_pair.post_recv(chain) };
-        posted.map_err(|error| self.core.post_failed(error))
+        posted.map_err(|error| self.core.post_failed(error).into())
     }
 }
 
 impl End for RecvConnection {
-    type Done = Received;
+    type Done = Receive;
 
     fn core(&mut self) -> &mut Core {
         &mut self.core
     }
 
-    fn finished(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
+    #[inline]
+    fn finished(&mut self, request: RequestId) -> Result<Option<Receive>, Failed> {
         let receive = *self.requests.find(request)?;
         if receive.outstanding > 0 {
             return Ok(None);
         }
         self.requests.remove(request);
-        let mut received = Received {
-            sizes: [0; MAX_GROUP],
-            buffers: receive.buffers,
-        };
-        let sizes = &mut received.sizes[..usize::from(receive.buffers)];
-        self.inbox.collect(receive.first, sizes);
-        Ok(Some(received))
+        Ok(Some(receive))
     }
 
-    fn progress(&mut self) -> Result<usize, Error> {
+    fn progress(&mut self) -> Result<usize, Failed> {
         let mut total = 0;
         for device in 0..self.core.cqs.len() {
             let count = self.core.poll(device)?;
@@ -122,8 +116,8 @@ impl End for RecvConnection {
         Ok(total)
     }
 
-    fn attend(&mut self) -> Result<(), Error> {
+    fn attend(&mut self) -> Result<(), Failed> {
         self.core.attend();
-        self.core.check()
+        Ok(self.core.check()?)
     }
 }

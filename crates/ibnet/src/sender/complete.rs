@@ -5,7 +5,7 @@ use verbs::WorkCompletion;
 use super::SendConnection;
 use crate::assembly::{ANNOUNCE_PATH, ANNOUNCED, post_receives};
 use crate::connection::{Core, End};
-use crate::error::Error;
+use crate::error::Failed;
 use crate::handshake::message::Closing;
 use crate::part_log::{ImpossibleCount, credit};
 use crate::requests::RequestId;
@@ -60,7 +60,7 @@ impl SendConnection {
     }
 
     /// The receiver has left, and has told how much of each path it has taken.
-    fn apply(&mut self, closing: &Closing) -> Result<(), Error> {
+    fn apply(&mut self, closing: &Closing) -> Result<(), Failed> {
         let (requests, watched) = (&mut self.requests, &mut self.watched);
         let credited = credit(&mut self.parts, closing, |path, request| {
             if let Some(watched) = watched {
@@ -73,7 +73,7 @@ impl SendConnection {
         credited.map_err(|ImpossibleCount| {
             let what = "a farewell that counts parts which were never sent";
             let error = self.core.protocol_error(what);
-            self.core.fail(error)
+            self.core.fail(error).into()
         })
     }
 }
@@ -85,7 +85,7 @@ impl End for SendConnection {
         &mut self.core
     }
 
-    fn finished(&mut self, request: RequestId) -> Result<Option<usize>, Error> {
+    fn finished(&mut self, request: RequestId) -> Result<Option<usize>, Failed> {
         let send = self.requests.find(request)?;
         if send.outstanding > 0 {
             return Ok(None);
@@ -95,7 +95,7 @@ impl End for SendConnection {
         Ok(Some(size))
     }
 
-    fn progress(&mut self) -> Result<usize, Error> {
+    fn progress(&mut self) -> Result<usize, Failed> {
         let mut total = 0;
         for device in 0..self.under_way.len() {
             if self.under_way[device] == 0 {
@@ -111,10 +111,10 @@ impl End for SendConnection {
         Ok(total)
     }
 
-    fn attend(&mut self) -> Result<(), Error> {
+    fn attend(&mut self) -> Result<(), Failed> {
         if let Some(closing) = self.core.attend() {
             self.apply(&closing)?;
         }
-        self.core.check()
+        Ok(self.core.check()?)
     }
 }

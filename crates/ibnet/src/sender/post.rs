@@ -7,7 +7,7 @@ use verbs::{RemoteAddress, SendRequest, Sge};
 
 use super::{CHAIN, Send, SendConnection};
 use crate::connection::End;
-use crate::error::Error;
+use crate::error::{Error, Failed};
 use crate::immediate::{Immediate, SizeTold, lap};
 use crate::matching::Match;
 use crate::observer::{self, Piece};
@@ -29,7 +29,7 @@ impl SendConnection {
         region: Option<&Region>,
         found: &Match,
         parent: Option<NonZeroUsize>,
-    ) -> Result<Option<RequestId>, Error> {
+    ) -> Result<Option<RequestId>, Failed> {
         let mut number = self.spread.choose_one(&self.core.paths);
         if self.requests.is_full() || self.core.paths[number].room() == 0 {
             self.progress()?;
@@ -74,7 +74,7 @@ impl SendConnection {
         let posted = unsafe { path.queue_pair.post_send(slice::from_mut(single)) };
         self.under_way[path.device] += 1;
         if let Err(error) = posted {
-            return Err(self.core.post_failed(error));
+            return Err(self.core.post_failed(error).into());
         }
         self.parts[number].push(request.index());
         self.spread.sent(1);
@@ -99,13 +99,13 @@ impl SendConnection {
     }
 
     /// Whether each of the chosen paths has room for its part.
-    pub(super) fn has_room(&self, split: &Split, shape: &Shape) -> Result<bool, Error> {
+    pub(super) fn has_room(&self, split: &Split, shape: &Shape) -> Result<bool, Failed> {
         let needed = shape.most_requests();
         for part in 0..split.parts {
             let path = &self.core.paths[self.spread.path(part)];
             if path.room() < needed {
                 return if path.depth() < needed {
-                    Err(self.never_fits(split.part_bytes, path.depth()))
+                    Err(self.never_fits(split.part_bytes, path.depth()).into())
                 } else {
                     Ok(false)
                 };
@@ -124,7 +124,7 @@ impl SendConnection {
     }
 
     /// Posts the writes of a part, the last with the immediate.
-    pub(super) fn post_part(&mut self, message: &Outgoing<'_>, index: u32) -> Result<(), Error> {
+    pub(super) fn post_part(&mut self, message: &Outgoing<'_>, index: u32) -> Result<(), Failed> {
         let path = self.spread.path(index);
         let (device, peer_device, max_inline) = {
             let path = &self.core.paths[path];
@@ -195,7 +195,7 @@ impl SendConnection {
         }
     }
 
-    pub(super) fn post_when_full(&mut self, path: usize, filled: usize) -> Result<usize, Error> {
+    pub(super) fn post_when_full(&mut self, path: usize, filled: usize) -> Result<usize, Failed> {
         if filled < CHAIN {
             return Ok(filled);
         }
@@ -203,12 +203,12 @@ impl SendConnection {
         Ok(0)
     }
 
-    pub(super) fn post_chain(&mut self, path: usize, filled: usize) -> Result<(), Error> {
+    pub(super) fn post_chain(&mut self, path: usize, filled: usize) -> Result<(), Failed> {
         let queue_pair = &self.core.paths[path].queue_pair;
         // SAFETY: the data of `isend` stays valid until its completion by that function's contract,
         // and the size records lie in an area of this connection, whose memory is freed after the
         // queue pairs; a record is not written again before its slot's message has completed.
         let posted = unsafe { queue_pair.post_send(&mut self.chain[..filled]) };
-        posted.map_err(|error| self.core.post_failed(error))
+        posted.map_err(|error| self.core.post_failed(error).into())
     }
 }

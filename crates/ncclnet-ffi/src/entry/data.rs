@@ -10,7 +10,7 @@ use super::{Out, array, bytes};
 use crate::abi::{MULTI_REQUEST, NcclResult, OPTIONAL_RECV_COMPLETION};
 use crate::fault::Fault;
 use crate::guard::{guard, required};
-use crate::plugin::data::{self, Buffer, Outcome, group_len};
+use crate::plugin::data::{self, Buffer, group_len};
 use crate::plugin::flush;
 use crate::profiler::Parent;
 
@@ -286,27 +286,18 @@ pub(crate) unsafe extern "C" fn test(
         let done = required(done, "done")?;
         // SAFETY: not null, and the caller's to write: see the module.
         unsafe { done.write(0) };
-        match data::test(request)? {
-            Outcome::Pending => return Ok(()),
-            Outcome::Sent(size) => {
-                if let Some(sizes) = NonNull::new(sizes) {
-                    // SAFETY: not null, so there is room for one.
-                    unsafe { sizes.write(size) };
-                }
+        let sizes = NonNull::new(sizes);
+        let is_done = data::test(request, |position, size| {
+            if let Some(sizes) = sizes {
+                // SAFETY: not null, so there is room for as many sizes as the request has buffers,
+                // and there are no more positions than that.
+                unsafe { sizes.add(position).write(size) };
             }
-            Outcome::Received(received) => {
-                if let Some(sizes) = NonNull::new(sizes) {
-                    for (index, size) in received.sizes().iter().enumerate() {
-                        let size = data::size_for_c(*size as usize)?;
-                        // SAFETY: not null, so there is room for as many as the receive had buffers,
-                        // which is how many sizes there are: one for each, and no more.
-                        unsafe { sizes.add(index).write(size) };
-                    }
-                }
-            }
+        })?;
+        if is_done {
+            // SAFETY: as above.
+            unsafe { done.write(1) };
         }
-        // SAFETY: as above.
-        unsafe { done.write(1) };
         Ok(())
     })
 }

@@ -12,10 +12,11 @@ pub(crate) enum HandleError {
     /// It never was a handle of this plugin.
     Foreign,
     /// It is a handle, but of another kind.
-    WrongKind { expected: &'static str, found: Kind },
+    WrongKind { expected: Expected, found: Kind },
     /// The object was closed, or the request completed.
     Stale,
-    /// Another thread is in a call with the same object at this moment.
+    /// Another thread is in a call with the same object at this moment, or this thread is in a call
+    /// already, from within which it was made.
     Busy,
     /// An earlier call with the object panicked: only closing it is possible.
     Poisoned,
@@ -23,6 +24,27 @@ pub(crate) enum HandleError {
     OtherOwner,
     /// There is no room for another object of this kind.
     Full(Kind),
+}
+
+/// What a handle should have been of. Small, as the whole error is: results fit into registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// One kind of objects.
+    Kind(Kind),
+    /// A sending or a receiving communicator.
+    Communicator,
+    /// A request of either.
+    Request,
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => kind.fmt(f),
+            Self::Communicator => f.write_str("sending or receiving communicator"),
+            Self::Request => f.write_str("request"),
+        }
+    }
 }
 
 impl fmt::Display for HandleError {
@@ -34,7 +56,8 @@ impl fmt::Display for HandleError {
                 write!(f, "the handle is that of a {found}, not of a {expected}")
             }
             Self::Stale => f.write_str("the handle is out of date: its object is closed or done"),
-            Self::Busy => f.write_str("the object is in use by another thread at this moment"),
+            Self::Busy => f.write_str("the object is in use at this moment, by another thread or by the call from within which this \
+                 one was made"),
             Self::Poisoned => {
                 f.write_str("the object cannot be used after a panic in an earlier call")
             }

@@ -8,13 +8,15 @@
 //!
 //! - [`slots`]: the storage, which only grows and never moves, so that look-ups need no lock;
 //! - [`table`]: objects that one call at a time may use: contexts, listeners, communicators;
-//! - [`regions`]: registered memory, read by the data path of its communicator.
+//! - [`regions`]: registered memory, read by the data path of its communicator;
+//! - [`mark`]: which of them each thread is in a call with.
 //!
-//! What a data-path call pays for all of it is one compare-and-swap and one store on the
-//! communicator's slot, and one load for each memory handle. Nothing here knows what the objects
+//! What a data-path call pays for all of it is a few loads, two stores to the thread's own mark, and
+//! one load for each memory handle. Nothing here knows what the objects
 //! are, and nothing here knows the plugin's functions.
 
 mod error;
+mod mark;
 mod regions;
 mod slots;
 mod table;
@@ -22,5 +24,6 @@ mod token;
 
 pub(crate) use error::HandleError;
 pub(crate) use regions::Regions;
+pub(crate) use slots::CHUNK;
 pub(crate) use table::{Inside, Table};
 pub(crate) use token::{Kind, MAX_COMMUNICATORS, ObjectId, RequestToken};

@@ -5,13 +5,15 @@
 //! not cost a lock or a counter. It need not, because a registration belongs to the communicator it
 //! was made with, and calls of that communicator are already marked in its slot:
 //!
-//! - the data path enters the communicator (a write to the communicator's word), *then* reads the
+//! - the data path enters the communicator (which writes the thread's mark), *then* reads the
 //!   region's word;
-//! - `deregMr` marks the region's word as retiring, *then* reads the communicator's word, and waits
-//!   for the call that it finds inside, if any.
+//! - `deregMr` marks the region's word as retiring, *then* reads the mark of the communicator's
+//!   owner, and waits for the call that it finds inside, if any.
 //!
-//! All four are sequentially consistent, so at least one of the two sees the other: either the look-up
-//! finds the mark and fails, or the dropping thread finds the call and waits until it is over.
+//! Between the two steps of the one lies a light barrier, between those of the other a heavy one
+//! ([`super::mark`]). So at least one of the two sees the other: either the look-up finds the mark and
+//! fails, or the dropping thread finds the call and waits until it is over. A communicator whose owner
+//! is the dropping thread itself is in no call, and whoever takes it over later passes a heavy barrier.
 //!
 //! The region's word is `state (2 bits) | generation (24) | owner (38)`, so that one load tells
 //! whether a memory handle is the one meant and belongs to the communicator at hand.
@@ -25,19 +27,17 @@ use super::slots::Slots;
 use super::table::Inside;
 use super::token::{Kind, MAX_COMMUNICATORS, ObjectId};
 
-/// Registrations that may exist at a time.
-const MAX_REGIONS: u32 = 1 << 24;
-
-/// The registrations of all communicators; `R` is what a registration is.
-pub(crate) struct Regions<R> {
-    slots: Slots<Slot<R>>,
+/// The registrations of all communicators, at most `CHUNKS` times [`CHUNK`](super::CHUNK); `R` is what
+/// a registration is.
+pub(crate) struct Regions<R, const CHUNKS: usize> {
+    slots: Slots<Slot<R>, CHUNKS>,
 }
 
-impl<R: Send + Sync> Regions<R> {
+impl<R: Send + Sync, const CHUNKS: usize> Regions<R, CHUNKS> {
     /// No registrations.
     pub(crate) const fn new() -> Self {
         Self {
-            slots: Slots::new(MAX_REGIONS),
+            slots: Slots::new(),
         }
     }
 
@@ -54,7 +54,7 @@ impl<R: Send + Sync> Regions<R> {
         // SAFETY: the slot is free, so its word lets nobody look, and `take` gave it to this thread alone.
         unsafe { *slot.region.get() = Some(region) };
         slot.word
-            .store(Word::live(generation, owner).0, Ordering::SeqCst);
+            .store(Word::live(generation, Owner::of(owner)).0, Ordering::SeqCst);
         Ok(ObjectId {
             kind: Kind::Region,
             index,
@@ -71,8 +71,8 @@ impl<R: Send + Sync> Regions<R> {
     ) -> Result<&'a R, HandleError> {
         let id = ObjectId::from_pointer(value, Kind::Region)?;
         let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
-        let word = slot.word.load(Ordering::SeqCst);
-        if word != Word::live(id.generation, inside.id()).0 {
+        let word = slot.word.load(Ordering::Acquire);
+        if word != Word::live(id.generation, inside.owner()).0 {
             return Err(Word(word).refusal(id.generation));
         }
         // SAFETY: the region is live and belongs to the communicator that `inside` proves this call
@@ -94,7 +94,7 @@ impl<R: Send + Sync> Regions<R> {
         wait: impl FnOnce(),
     ) -> Result<R, HandleError> {
         let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
-        let live = Word::live(id.generation, owner);
+        let live = Word::live(id.generation, Owner::of(owner));
         slot.word
             .compare_exchange(
                 live.0,
@@ -158,8 +158,9 @@ impl Word {
         Self::new(FREE, generation, 0)
     }
 
-    fn live(generation: u32, owner: ObjectId) -> Self {
-        Self::new(LIVE, generation, owner_bits(owner))
+    #[inline]
+    fn live(generation: u32, owner: Owner) -> Self {
+        Self::new(LIVE, generation, owner.0)
     }
 
     const fn retiring(self) -> Self {
@@ -181,11 +182,19 @@ impl Word {
     }
 }
 
-/// A communicator in 38 bits: direction, slot, and as much of its generation as there is room for.
-fn owner_bits(owner: ObjectId) -> u64 {
-    const INDEX_BITS: u32 = MAX_COMMUNICATORS.ilog2();
-    let direction = u64::from(owner.kind == Kind::Sender);
-    u64::from(owner.generation) << (INDEX_BITS + 1) | u64::from(owner.index) << 1 | direction
+/// A communicator as regions name it, in 38 bits: direction, slot, and as much of its generation as
+/// there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner(pub(super) u64);
+
+impl Owner {
+    pub(super) fn of(communicator: ObjectId) -> Self {
+        const INDEX_BITS: u32 = MAX_COMMUNICATORS.ilog2();
+        let direction = u64::from(communicator.kind == Kind::Sender);
+        let generation = u64::from(communicator.generation);
+        let place = u64::from(communicator.index) << 1 | direction;
+        Self((generation << (INDEX_BITS + 1) | place) & Word::OWNER_MASK)
+    }
 }
 
 #[cfg(test)]
@@ -197,18 +206,19 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
+    use super::super::error::Expected;
     use super::super::table::Table;
     use super::*;
 
-    type Communicators = Table<(), ()>;
+    type Communicators = Table<(), (), 4>;
 
     fn communicators() -> Communicators {
-        Table::new(Kind::Sender, MAX_COMMUNICATORS)
+        Table::new(Kind::Sender)
     }
 
     #[test]
     fn a_region_is_found_by_its_owner_until_it_is_retired() {
-        let (table, regions) = (communicators(), Regions::new());
+        let (table, regions) = (communicators(), Regions::<_, 4>::new());
         let owner = table.insert((), ()).unwrap();
         let other = table.insert((), ()).unwrap();
         let id = regions.insert(5u32, owner).unwrap();
@@ -226,7 +236,7 @@ mod tests {
         assert_eq!(
             regions.get(owner.to_pointer(), inside),
             Err(HandleError::WrongKind {
-                expected: "memory handle",
+                expected: Expected::Kind(Kind::Region),
                 found: Kind::Sender
             })
         );
@@ -253,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_same_slot_of_the_other_direction_is_another_owner() {
-        let regions = Regions::new();
+        let regions = Regions::<_, 4>::new();
         let owner = ObjectId {
             kind: Kind::Sender,
             index: 1,
@@ -281,7 +291,7 @@ mod tests {
 
     #[test]
     fn generations_go_round() {
-        let regions = Regions::new();
+        let regions = Regions::<_, 4>::new();
         let owner = ObjectId {
             kind: Kind::Receiver,
             index: 0,
@@ -289,8 +299,10 @@ mod tests {
         };
         let id = regions.insert(1, owner).unwrap();
         let slot = regions.slots.get(id.index).unwrap();
-        slot.word
-            .store(Word::live(Word::GENERATION_MASK, owner).0, Ordering::SeqCst);
+        slot.word.store(
+            Word::live(Word::GENERATION_MASK, Owner::of(owner)).0,
+            Ordering::SeqCst,
+        );
         let last = ObjectId {
             generation: Word::GENERATION_MASK,
             ..id
@@ -318,7 +330,7 @@ mod tests {
         }
 
         const ROUNDS: usize = 20_000;
-        let (table, regions) = (communicators(), Regions::new());
+        let (table, regions) = (communicators(), Regions::<_, 4>::new());
         let owner = table.insert((), ()).unwrap();
         let current = Mutex::new(regions.insert(watched(), owner).unwrap());
         let done = AtomicBool::new(false);

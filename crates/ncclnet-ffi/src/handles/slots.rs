@@ -1,8 +1,8 @@
 //! Storage that only grows: slots keep their address, so a look-up needs no lock.
 //!
-//! The slots lie in chunks of 64, 128, 256, … slots. A chunk, once there, stays until the whole
-//! storage goes (for the plugin's tables: never), and a slot is given back to a queue and used
-//! again. What a slot means, and how it is told from the slot's former users, is not known here.
+//! The slots lie in chunks of [`CHUNK`] slots. A chunk, once there, stays until the whole storage
+//! goes (for the plugin's tables: never), and a slot is given back to a queue and used again. Where
+//! the chunks are is in an array of its own, most of which is never touched and takes no memory. What a slot means, and how it is told from the slot's former users, is not known here.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -10,16 +10,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-const FIRST_CHUNK_LOG2: u32 = 6;
+/// Slots of a chunk.
+pub(crate) const CHUNK: usize = 64;
 
-/// Chunks that a storage may have: 2^25 slots in all.
-const CHUNKS: usize = 19;
-
-/// A growing number of slots that never move.
-pub(super) struct Slots<S> {
+/// A growing number of slots that never move, at most `CHUNKS` times [`CHUNK`].
+pub(super) struct Slots<S, const CHUNKS: usize> {
     chunks: [AtomicPtr<S>; CHUNKS],
     free: Mutex<Free>,
-    limit: u32,
     /// The storage owns slots: it may be sent or shared if they may.
     owned: PhantomData<Box<S>>,
 }
@@ -31,17 +28,16 @@ struct Free {
     used: u32,
 }
 
-impl<S> Slots<S> {
-    /// No slots yet, and never more than `limit`.
-    pub(super) const fn new(limit: u32) -> Self {
-        assert!(limit <= first_index(CHUNKS as u32));
+impl<S, const CHUNKS: usize> Slots<S, CHUNKS> {
+    /// No slots yet.
+    pub(super) const fn new() -> Self {
+        assert!(CHUNKS * CHUNK <= u32::MAX as usize);
         Self {
             chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
             free: Mutex::new(Free {
                 queue: VecDeque::new(),
                 used: 0,
             }),
-            limit,
             owned: PhantomData,
         }
     }
@@ -49,14 +45,14 @@ impl<S> Slots<S> {
     /// The slot at `index`, if there ever was one. Lock-free.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&S> {
-        let (chunk, offset) = position(index)?;
-        let slots = self.chunks[chunk].load(Ordering::Acquire);
+        let index = index as usize;
+        let slots = self.chunks.get(index / CHUNK)?.load(Ordering::Acquire);
         if slots.is_null() {
             return None;
         }
-        // SAFETY: `slots` is the start of chunk `chunk`, published complete by `take`, which has
-        // more than `offset` slots and lives as long as `self`; shared references only are given out.
-        Some(unsafe { &*slots.add(offset) })
+        // SAFETY: `slots` is the start of a chunk, published complete by `take`, which has `CHUNK`
+        // slots and lives as long as `self`; shared references only are given out.
+        Some(unsafe { &*slots.add(index % CHUNK) })
     }
 
     /// How many slots are taken.
@@ -66,19 +62,16 @@ impl<S> Slots<S> {
     }
 }
 
-impl<S: Default> Slots<S> {
-    /// Takes a slot that nobody else has, or none if the limit is reached. May allocate.
+impl<S: Default, const CHUNKS: usize> Slots<S, CHUNKS> {
+    /// Takes a slot that nobody else has, or none if all are taken. May allocate.
     pub(super) fn take(&self) -> Option<(u32, &S)> {
         let index = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             match free.queue.pop_front() {
                 Some(index) => index,
                 None => {
-                    if free.used == self.limit {
-                        return None;
-                    }
                     let index = free.used;
-                    self.provide_chunk(index);
+                    self.provide_chunk(self.chunks.get(index as usize / CHUNK)?);
                     free.used += 1;
                     index
                 }
@@ -93,52 +86,28 @@ impl<S: Default> Slots<S> {
         free.queue.push_back(index);
     }
 
-    /// Makes the chunk that holds `index` if there is none. Called under the lock.
-    fn provide_chunk(&self, index: u32) {
-        let Some((chunk, _)) = position(index) else {
-            return;
-        };
-        if !self.chunks[chunk].load(Ordering::Relaxed).is_null() {
-            return;
+    /// Makes `chunk` if it is not there. Called under the lock.
+    fn provide_chunk(&self, chunk: &AtomicPtr<S>) {
+        if chunk.load(Ordering::Relaxed).is_null() {
+            let slots: Box<[S]> = (0..CHUNK).map(|_| S::default()).collect();
+            chunk.store(Box::into_raw(slots).cast::<S>(), Ordering::Release);
         }
-        let slots: Box<[S]> = (0..chunk_len(chunk as u32)).map(|_| S::default()).collect();
-        self.chunks[chunk].store(Box::into_raw(slots).cast::<S>(), Ordering::Release);
     }
 }
 
-impl<S> Drop for Slots<S> {
+impl<S, const CHUNKS: usize> Drop for Slots<S, CHUNKS> {
     fn drop(&mut self) {
-        for (chunk, slots) in self.chunks.iter_mut().enumerate() {
+        for slots in &mut self.chunks {
             let slots = *slots.get_mut();
-            if !slots.is_null() {
-                let len = chunk_len(chunk as u32) as usize;
-                // SAFETY: `provide_chunk` made this pointer from a boxed slice of this length, and
-                // `&mut self` proves that no reference to a slot is left.
-                drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(slots, len)) });
+            // They are made in order.
+            if slots.is_null() {
+                break;
             }
+            // SAFETY: `provide_chunk` made this pointer from a boxed slice of this length, and
+            // `&mut self` proves that no reference to a slot is left.
+            drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(slots, CHUNK)) });
         }
     }
-}
-
-/// Slots of chunk `chunk`.
-const fn chunk_len(chunk: u32) -> u32 {
-    1 << (FIRST_CHUNK_LOG2 + chunk)
-}
-
-/// Index of the first slot of chunk `chunk`.
-const fn first_index(chunk: u32) -> u32 {
-    chunk_len(chunk) - chunk_len(0)
-}
-
-/// The chunk of a slot, and its place in there. None if there can be no such slot.
-#[inline]
-fn position(index: u32) -> Option<(usize, usize)> {
-    let shifted = index.checked_add(chunk_len(0))?;
-    let chunk = shifted.ilog2() - FIRST_CHUNK_LOG2;
-    if chunk as usize >= CHUNKS {
-        return None;
-    }
-    Some((chunk as usize, (shifted - chunk_len(chunk)) as usize))
 }
 
 #[cfg(test)]
@@ -152,30 +121,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_follow_each_other_without_a_gap() {
-        let mut expected = (0, 0);
-        for index in 0..100_000 {
-            assert_eq!(position(index), Some(expected));
-            expected.1 += 1;
-            if expected.1 == chunk_len(expected.0 as u32) as usize {
-                expected = (expected.0 + 1, 0);
-            }
-        }
-        assert_eq!(position(u32::MAX), None);
-        assert_eq!(position(first_index(CHUNKS as u32)), None);
+    fn every_index_has_a_slot_of_its_own() {
+        let slots = Slots::<u64, 4>::new();
+        assert!(slots.get(0).is_none(), "none was taken yet");
+        let taken: Vec<_> = std::iter::from_fn(|| slots.take()).collect();
+        let indices: Vec<_> = taken.iter().map(|(index, _)| *index).collect();
+        assert_eq!(indices, (0..4 * CHUNK as u32).collect::<Vec<_>>());
+        let places: HashSet<_> = taken.iter().map(|(_, slot)| ptr::from_ref(*slot)).collect();
+        assert_eq!(places.len(), taken.len());
+        assert!(slots.get(4 * CHUNK as u32).is_none() && slots.get(u32::MAX).is_none());
     }
 
     #[test]
     fn slots_stay_where_they_are_while_more_come() {
-        let slots = Slots::<AtomicU32>::new(1000);
+        let slots = Slots::<AtomicU32, 16>::new();
         let (index, slot) = slots.take().unwrap();
         slot.store(7, Ordering::Relaxed);
         let address = ptr::from_ref(slot);
-        for _ in 1..1000 {
+        for _ in 1..16 * CHUNK {
             slots.take().unwrap();
         }
         assert!(slots.take().is_none(), "the limit holds");
-        assert_eq!(slots.taken(), 1000);
+        assert_eq!(slots.taken(), 16 * CHUNK);
         let again = slots.get(index).unwrap();
         assert!(ptr::eq(again, address));
         assert_eq!(again.load(Ordering::Relaxed), 7);
@@ -185,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_slot_belongs_to_one_thread_at_a_time() {
-        let slots = Slots::<AtomicU32>::new(5000);
+        let slots = Slots::<AtomicU32, 80>::new();
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -1,38 +1,42 @@
 //! A table of objects that one call at a time may use.
 //!
-//! Each slot has one atomic word: the generation of its object, a count of the calls that have left
-//! it, and its state. Entering is one compare-and-swap on that word, which checks everything at once:
-//! that the object is still the one meant, and that no other thread is in a call with it. It never
-//! waits. NCCL promises to use a communicator's data path from one thread at a time; should it not,
-//! the second thread gets [`HandleError::Busy`] instead of a data race.
+//! Each slot has a word, the generation of its object and its state, and an owner: the mark of the
+//! thread that used the object last ([`super::mark`]). Entering checks the word, that the owner is
+//! this thread, and writes its mark: a handful of plain loads and one store. It never waits. Another
+//! thread first takes the object over, which costs a system call. NCCL promises to use a
+//! communicator's data path from one thread at a time; should it not, the second thread gets
+//! [`HandleError::Busy`] instead of a data race.
 //!
 //! Beside the object a slot has a *shared part* behind a lock, for what other threads may do while
 //! the data path is busy: registering memory. The data path never touches that lock.
 
 use std::cell::UnsafeCell;
-use std::hint;
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::error::HandleError;
+use super::mark::{Mark, NOBODY, Pause, SEIZED, heavy_barrier, make_barriers_light};
+use super::regions::Owner;
 use super::slots::Slots;
 use super::token::{Kind, ObjectId, RequestToken};
 
 /// Objects of one kind: `T` for one call at a time, `S` shared by all threads.
-pub(crate) struct Table<T, S> {
+pub(crate) struct Table<T, S, const CHUNKS: usize> {
     kind: Kind,
-    slots: Slots<Slot<T, S>>,
+    slots: Slots<Slot<T, S>, CHUNKS>,
 }
 
-impl<T: Send, S: Send> Table<T, S> {
-    /// An empty table for at most `limit` objects of `kind`.
-    pub(crate) const fn new(kind: Kind, limit: u32) -> Self {
+impl<T: Send, S: Send, const CHUNKS: usize> Table<T, S, CHUNKS> {
+    /// An empty table for objects of `kind`, at most `CHUNKS` times [`CHUNK`](super::CHUNK).
+    pub(crate) const fn new(kind: Kind) -> Self {
         Self {
             kind,
-            slots: Slots::new(limit),
+            slots: Slots::new(),
         }
     }
 
@@ -43,18 +47,21 @@ impl<T: Send, S: Send> Table<T, S> {
 
     /// Adds an object.
     pub(crate) fn insert(&self, object: T, shared: S) -> Result<ObjectId, HandleError> {
+        make_barriers_light();
         let (index, slot) = self.slots.take().ok_or(HandleError::Full(self.kind))?;
         let word = Word(slot.word.load(Ordering::Acquire));
         // SAFETY: the slot is free, so its word lets nobody in, and `take` gave it to this thread alone.
         unsafe { *slot.object.get() = Some(object) };
         *slot.shared() = Some(shared);
-        slot.word
-            .store(word.with_state(State::Idle).0, Ordering::Release);
-        Ok(ObjectId {
+        let id = ObjectId {
             kind: self.kind,
             index,
             generation: word.generation(),
-        })
+        };
+        slot.name.store(Owner::of(id).0, Ordering::Relaxed);
+        let open = Word::new(word.generation(), State::Open);
+        slot.word.store(open.0, Ordering::Release);
+        Ok(id)
     }
 
     /// Enters an object: it is this thread's until the guard goes. Lock-free, never waits.
@@ -78,26 +85,25 @@ impl<T: Send, S: Send> Table<T, S> {
     ) -> Result<Entered<'_, T, S>, HandleError> {
         let slot = self.slots.get(index).ok_or(HandleError::Foreign)?;
         let word = Word(slot.word.load(Ordering::Relaxed));
-        if word.generation() & mask != generation || word.state() != State::Idle {
+        if !word.lets_in(generation, mask) {
             return Err(word.refusal(generation, mask));
         }
-        slot.word
-            // SeqCst: see `Regions`. On failure another thread has entered or closed meanwhile.
-            .compare_exchange(
-                word.0,
-                word.with_state(State::Busy).0,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            )
-            .map_err(|now| Word(now).refusal(generation, mask))?;
+        let owner = slot.owner();
+        let mark = if owner.is_mine() && owner.enter(slot.address()) {
+            // Whoever takes the object over says so before he looks at the mark, which is written.
+            if slot.owner().is(owner) {
+                owner
+            } else {
+                owner.leave();
+                slot.take_over(generation, mask)?
+            }
+        } else {
+            slot.take_over(generation, mask)?
+        };
         Ok(Entered {
             slot,
-            word,
-            id: ObjectId {
-                kind: self.kind,
-                index,
-                generation: word.generation(),
-            },
+            mark,
+            not_send: PhantomData,
         })
     }
 
@@ -127,22 +133,23 @@ impl<T: Send, S: Send> Table<T, S> {
     ) -> Result<R, HandleError> {
         let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
         let word = Word(slot.word.load(Ordering::Relaxed));
-        let closable = matches!(word.state(), State::Idle | State::Poisoned);
-        if word.generation() != id.generation || !closable {
-            return Err(word.refusal(id.generation, u32::MAX));
+        if word.generation() != id.generation || word.state() == State::Free {
+            return Err(HandleError::Stale);
         }
-        let busy = word.with_state(State::Busy).0;
-        slot.word
-            .compare_exchange(word.0, busy, Ordering::SeqCst, Ordering::Relaxed)
-            .map_err(|now| Word(now).refusal(id.generation, u32::MAX))?;
+        let seized = slot.seize()?;
+        // As long as the slot is seized, this does not change.
+        let word = Word(slot.word.load(Ordering::Acquire));
+        if word.generation() != id.generation || word.state() == State::Free {
+            return Err(HandleError::Stale);
+        }
         // From here on the slot is this thread's, and it is given back even if `end` panics.
         let vacated = Vacating {
             table: self,
-            slot,
+            seized: Some(seized),
             index: id.index,
             word,
         };
-        // SAFETY: the word says busy, and this thread made it say so: nobody else uses the object.
+        // SAFETY: the slot is seized by this thread: nobody else uses the object.
         let object = unsafe { (*slot.object.get()).take() };
         let shared = slot.shared().take();
         let (Some(object), Some(shared)) = (object, shared) else {
@@ -160,20 +167,22 @@ impl<T: Send, S: Send> Table<T, S> {
         let Some(slot) = self.slots.get(id.index) else {
             return;
         };
-        // SeqCst: see `Regions`.
-        let seen = slot.word.load(Ordering::SeqCst);
-        if Word(seen).generation() != id.generation || Word(seen).state() != State::Busy {
+        // SeqCst: see `Regions`. This thread itself is in no call.
+        let is_mine = || slot.owner().is_mine();
+        if is_mine() {
             return;
         }
-        let mut looks = 0u32;
-        while slot.word.load(Ordering::Acquire) == seen {
-            looks = looks.saturating_add(1);
-            if looks < 100 {
-                hint::spin_loop();
-            } else {
-                thread::yield_now();
+        heavy_barrier();
+        let mut pause = Pause::default();
+        let owner = loop {
+            let owner = slot.owner();
+            if !owner.is(&SEIZED) {
+                break owner;
             }
-        }
+            // Whoever seized it leaves it soon, or closes the object.
+            pause.once();
+        };
+        owner.wait_until_outside(slot.address());
     }
 }
 
@@ -182,49 +191,144 @@ impl<T: Send, S: Send> Table<T, S> {
 #[repr(align(128))]
 struct Slot<T, S> {
     word: AtomicU64,
+    /// The object as the owner of regions.
+    name: AtomicU64,
+    /// Never null: the mark of the thread that used the object last, [`NOBODY`] or [`SEIZED`].
+    owner: AtomicPtr<Mark>,
     object: UnsafeCell<Option<T>>,
     shared: Mutex<Option<S>>,
 }
 
-// SAFETY: `object` is touched only by the thread that turned the word to `Busy` (or that took the
-// free slot), so it moves between threads but is never shared: `T: Send` is enough. The shared part
-// is behind a mutex.
+// SAFETY: `object` is touched only by the thread that has written its mark as the owner's, or that
+// has seized (or freshly taken) the slot, so it moves between threads but is never shared: `T: Send`
+// is enough. The shared part is behind a mutex.
 unsafe impl<T: Send, S: Send> Sync for Slot<T, S> {}
 
 impl<T, S> Slot<T, S> {
     fn shared(&self) -> std::sync::MutexGuard<'_, Option<S>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    #[inline]
+    fn owner(&self) -> &'static Mark {
+        // SAFETY: marks are never freed, and the pointer is that of one: see the field.
+        unsafe { &*self.owner.load(Ordering::SeqCst) }
+    }
+
+    /// What a mark says of a call with this object.
+    #[inline]
+    fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// Enters an object that another thread used last, or none.
+    #[cold]
+    fn take_over(&self, generation: u32, mask: u32) -> Result<&'static Mark, HandleError> {
+        let seized = self.seize()?;
+        // As long as the slot is seized, this does not change.
+        let word = Word(self.word.load(Ordering::Acquire));
+        if !word.lets_in(generation, mask) {
+            return Err(word.refusal(generation, mask));
+        }
+        let mine = Mark::mine();
+        seized.hand_to(mine);
+        // A call from within another one of this thread.
+        if !mine.enter(self.address()) {
+            return Err(HandleError::Busy);
+        }
+        if !self.owner().is(mine) {
+            mine.leave();
+            return Err(HandleError::Busy);
+        }
+        Ok(mine)
+    }
+
+    /// Keeps every thread out that is not inside; none may be. Never waits.
+    fn seize(&self) -> Result<Seized<'_, T, S>, HandleError> {
+        let before = self.owner();
+        if before.is(&SEIZED) {
+            return Err(HandleError::Busy);
+        }
+        let expected = ptr::from_ref(before).cast_mut();
+        let seized = ptr::from_ref(&SEIZED).cast_mut();
+        self.owner
+            .compare_exchange(expected, seized, Ordering::SeqCst, Ordering::Relaxed)
+            .map_err(|_| HandleError::Busy)?;
+        let seized = Seized {
+            slot: self,
+            next: before,
+        };
+        if !before.is_mine() && !before.is(&NOBODY) {
+            heavy_barrier();
+        }
+        if before.is_inside(self.address()) {
+            // It goes on as the owner.
+            return Err(HandleError::Busy);
+        }
+        Ok(seized)
+    }
 }
 
 impl<T, S> Default for Slot<T, S> {
     fn default() -> Self {
         Self {
-            word: AtomicU64::new(Word::new(0, 0, State::Free).0),
+            word: AtomicU64::new(Word::new(0, State::Free).0),
+            name: AtomicU64::new(0),
+            owner: AtomicPtr::new(ptr::from_ref(&NOBODY).cast_mut()),
             object: UnsafeCell::new(None),
             shared: Mutex::new(None),
         }
     }
 }
 
+/// A slot that nobody can enter. When it goes, `next` is the owner.
+struct Seized<'a, T, S> {
+    slot: &'a Slot<T, S>,
+    next: &'static Mark,
+}
+
+impl<T, S> Seized<'_, T, S> {
+    fn hand_to(mut self, next: &'static Mark) {
+        self.next = next;
+    }
+}
+
+impl<T, S> Drop for Seized<'_, T, S> {
+    fn drop(&mut self) {
+        let next = ptr::from_ref(self.next).cast_mut();
+        self.slot.owner.store(next, Ordering::SeqCst);
+    }
+}
+
 /// An object that this thread is in a call with.
 pub(crate) struct Entered<'a, T, S> {
     slot: &'a Slot<T, S>,
-    /// The word as it was before entering.
-    word: Word,
-    id: ObjectId,
+    mark: &'static Mark,
+    /// The mark is this thread's.
+    not_send: PhantomData<*const ()>,
 }
 
 impl<T, S> Entered<'_, T, S> {
+    /// Does `work` with the object, as the whole of the call; cheaper than letting the guard go.
+    #[inline]
+    pub(crate) fn run<R>(mut self, work: impl FnOnce(&mut T, Inside<'_>) -> R) -> R {
+        let (object, inside) = self.parts();
+        // Should it panic, the guard goes and finds that out.
+        let result = work(object, inside);
+        self.mark.leave();
+        mem::forget(self);
+        result
+    }
+
     /// The object, and the proof that this thread is in a call with it.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&mut T, Inside<'_>) {
         let inside = Inside {
-            id: self.id,
+            owner: Owner(self.slot.name.load(Ordering::Relaxed)),
             call: PhantomData,
         };
-        // SAFETY: the object was put there before the word became idle, and this guard is the only
-        // one for as long as the word says busy; `&mut self` makes this the only reference.
+        // SAFETY: the object was put there before the word let anybody in, and this guard is the
+        // only one for as long as the mark says so; `&mut self` makes this the only reference.
         let object = unsafe { &mut *self.slot.object.get() };
         match object {
             Some(object) => (object, inside),
@@ -248,6 +352,7 @@ impl<T, S> Deref for Entered<'_, T, S> {
 }
 
 impl<T, S> DerefMut for Entered<'_, T, S> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.parts().0
     }
@@ -257,99 +362,92 @@ impl<T, S> Drop for Entered<'_, T, S> {
     #[inline]
     fn drop(&mut self) {
         // A panic may have left the object half-changed.
-        let state = if thread::panicking() {
-            State::Poisoned
-        } else {
-            State::Idle
-        };
-        self.slot
-            .word
-            .store(self.word.after_a_call(state).0, Ordering::Release);
+        if thread::panicking() {
+            let word = Word(self.slot.word.load(Ordering::Relaxed));
+            let poisoned = Word::new(word.generation(), State::Poisoned);
+            self.slot.word.store(poisoned.0, Ordering::Release);
+        }
+        self.mark.leave();
     }
 }
 
 /// The proof, for its lifetime, that a call is inside the communicator `id`.
 #[derive(Clone, Copy)]
 pub(crate) struct Inside<'a> {
-    id: ObjectId,
+    owner: Owner,
     call: PhantomData<&'a ()>,
 }
 
 impl Inside<'_> {
-    pub(super) fn id(self) -> ObjectId {
-        self.id
+    #[inline]
+    pub(super) fn owner(self) -> Owner {
+        self.owner
     }
 }
 
 /// Frees a slot for the next generation, whatever happens.
-struct Vacating<'a, T: Send, S: Send> {
-    table: &'a Table<T, S>,
-    slot: &'a Slot<T, S>,
+struct Vacating<'a, T: Send, S: Send, const CHUNKS: usize> {
+    table: &'a Table<T, S, CHUNKS>,
+    seized: Option<Seized<'a, T, S>>,
     index: u32,
     word: Word,
 }
 
-impl<T: Send, S: Send> Drop for Vacating<'_, T, S> {
+impl<T: Send, S: Send, const CHUNKS: usize> Drop for Vacating<'_, T, S, CHUNKS> {
     fn drop(&mut self) {
-        let next = Word::new(self.word.generation().wrapping_add(1), 0, State::Free);
-        self.slot.word.store(next.0, Ordering::Release);
+        // Before anybody else gets the slot.
+        if let Some(seized) = self.seized.take() {
+            let next = Word::new(self.word.generation().wrapping_add(1), State::Free);
+            seized.slot.word.store(next.0, Ordering::Release);
+            seized.hand_to(&NOBODY);
+        }
         self.table.slots.give_back(self.index);
     }
 }
 
-/// `generation (32 bits) | calls that have left (30) | state (2)`.
+/// `generation (32 bits) | state (32)`.
 #[derive(Clone, Copy)]
 struct Word(u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free = 0,
-    Idle = 1,
-    Busy = 2,
-    Poisoned = 3,
+    Open = 1,
+    Poisoned = 2,
 }
 
 impl Word {
-    const CALL_BITS: u32 = 30;
-    const CALL_MASK: u64 = (1 << Self::CALL_BITS) - 1;
-
-    const fn new(generation: u32, calls: u64, state: State) -> Self {
-        Self((generation as u64) << 32 | (calls & Self::CALL_MASK) << 2 | state as u64)
+    const fn new(generation: u32, state: State) -> Self {
+        Self((generation as u64) << 32 | state as u64)
     }
 
+    #[inline]
     const fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
     const fn state(self) -> State {
-        match self.0 & 3 {
+        match self.0 as u32 {
             0 => State::Free,
-            1 => State::Idle,
-            2 => State::Busy,
+            1 => State::Open,
             _ => State::Poisoned,
         }
     }
 
-    const fn with_state(self, state: State) -> Self {
-        Self(self.0 & !3 | state as u64)
+    /// Whether it lets in somebody who asks for the bits of `mask` of `generation`.
+    #[inline]
+    const fn lets_in(self, generation: u32, mask: u32) -> bool {
+        let asked = (mask as u64) << 32 | u32::MAX as u64;
+        self.0 & asked == Self::new(generation, State::Open).0
     }
 
-    /// The word after one more call, so that a waiter sees that the call it saw is over.
-    const fn after_a_call(self, state: State) -> Self {
-        Self::new(self.generation(), (self.0 >> 2) + 1, state)
-    }
-
-    /// Why a slot with this word does not let in somebody who asks for `generation`.
+    /// Why it does not.
     #[cold]
     fn refusal(self, generation: u32, mask: u32) -> HandleError {
-        if self.generation() & mask != generation {
-            return HandleError::Stale;
-        }
-        match self.state() {
-            State::Free => HandleError::Stale,
-            State::Poisoned => HandleError::Poisoned,
-            // Idle: it was busy at the first look and is not any more.
-            State::Busy | State::Idle => HandleError::Busy,
+        if self.generation() & mask != generation || self.state() == State::Free {
+            HandleError::Stale
+        } else {
+            HandleError::Poisoned
         }
     }
 }
@@ -362,10 +460,11 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
+    use super::super::slots::CHUNK;
     use super::*;
 
-    fn table() -> Table<Vec<u32>, u32> {
-        Table::new(Kind::Sender, 1000)
+    fn table() -> Table<Vec<u32>, u32, 16> {
+        Table::new(Kind::Sender)
     }
 
     #[test]
@@ -400,7 +499,10 @@ mod tests {
         let request = RequestToken::new(Kind::SendRequest, first, 9);
         assert_eq!(table.enter_for(request).err(), Some(HandleError::Stale));
         let request = RequestToken::new(Kind::SendRequest, second, 9);
-        assert_eq!(table.enter_for(request).unwrap().parts().1.id(), second);
+        assert_eq!(
+            table.enter_for(request).unwrap().parts().1.owner(),
+            Owner::of(second)
+        );
     }
 
     #[test]
@@ -434,6 +536,95 @@ mod tests {
     }
 
     #[test]
+    fn a_call_from_within_a_call_is_refused_and_does_no_harm() {
+        let table = table();
+        let (outer, inner) = (
+            table.insert(vec![], 0).unwrap(),
+            table.insert(vec![], 0).unwrap(),
+        );
+        for _ in 0..3 {
+            let call = table.enter(outer).unwrap();
+            assert_eq!(table.enter(inner).err(), Some(HandleError::Busy));
+            // Neither would this thread ever wait for itself.
+            table.wait_for_call_inside(outer);
+            drop(call);
+            drop(table.enter(inner).unwrap());
+        }
+        assert!(table.close(inner, |_, _| ()).is_ok());
+    }
+
+    /// Threads hand objects to each other: what one has written the next one sees.
+    #[test]
+    fn an_object_goes_from_thread_to_thread() {
+        const THREADS: u64 = 4;
+        const ROUNDS: u64 = 200;
+        let table = Table::<(u64, [u64; 16]), (), 1>::new(Kind::Sender);
+        let ids = [0; 3].map(|_| table.insert((0, [0; 16]), ()).unwrap());
+        thread::scope(|scope| {
+            for number in 0..THREADS {
+                let (table, ids) = (&table, &ids);
+                scope.spawn(move || {
+                    let mut next = [number; 3];
+                    while next.iter().any(|next| *next < ROUNDS) {
+                        for (id, next) in ids.iter().zip(&mut next) {
+                            // Busy: it is another one's turn, who may be inside.
+                            let Ok(mut object) = table.enter(*id) else {
+                                thread::yield_now();
+                                continue;
+                            };
+                            if object.0 == *next && object.0 < ROUNDS {
+                                assert!(object.1.iter().all(|word| *word == object.0));
+                                object.1 = [*next + 1; 16];
+                                object.0 = *next + 1;
+                                *next += THREADS;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        for id in ids {
+            assert_eq!(table.enter(id).unwrap().0, ROUNDS);
+        }
+    }
+
+    /// Slots are used again by other threads while their first users still ask for what was there.
+    #[test]
+    fn nobody_enters_what_was_closed() {
+        let table = Table::<u32, (), 1>::new(Kind::Receiver);
+        // All others are taken, so that each is followed by the next in the same slot.
+        for _ in 1..CHUNK {
+            table.insert(0, ()).unwrap();
+        }
+        let current = Mutex::new(table.insert(0, ()).unwrap());
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        let id = *current.lock().unwrap();
+                        if let Ok(mut object) = table.enter(id) {
+                            assert_eq!(*object, id.generation);
+                            *object = id.generation;
+                        }
+                    }
+                });
+            }
+            scope.spawn(|| {
+                let mut closed = 0;
+                while closed < 500 {
+                    let mut current = current.lock().unwrap();
+                    if table.close(*current, |_, ()| ()).is_ok() {
+                        closed += 1;
+                        *current = table.insert(closed, ()).unwrap();
+                    }
+                }
+            });
+        });
+        let id = *current.lock().unwrap();
+        assert_eq!((id.generation, *table.enter(id).unwrap()), (500, 500));
+    }
+
+    #[test]
     fn a_panic_leaves_an_object_that_can_only_be_closed() {
         let table = table();
         let id = table.insert(vec![1], 0).unwrap();
@@ -455,9 +646,11 @@ mod tests {
 
     #[test]
     fn a_full_table_says_so() {
-        let table = Table::<(), ()>::new(Kind::Listener, 2);
-        table.insert((), ()).unwrap();
+        let table = Table::<(), (), 1>::new(Kind::Listener);
         let second = table.insert((), ()).unwrap();
+        for _ in 1..CHUNK {
+            table.insert((), ()).unwrap();
+        }
         assert_eq!(table.insert((), ()), Err(HandleError::Full(Kind::Listener)));
         table.close(second, |(), ()| ()).unwrap();
         assert!(table.insert((), ()).is_ok());
@@ -468,7 +661,7 @@ mod tests {
     #[test]
     fn threads_exclude_each_other() {
         struct Counter(u64);
-        let table = Table::<Counter, ()>::new(Kind::Receiver, 64);
+        let table = Table::<Counter, (), 1>::new(Kind::Receiver);
         let entered = AtomicUsize::new(0);
         let refused = AtomicUsize::new(0);
         let id = table.insert(Counter(0), ()).unwrap();

@@ -16,7 +16,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
 
-use super::error::HandleError;
+use super::error::{Expected, HandleError};
 
 /// Communicators of one direction that may exist at a time. Bounded by the bits of a request token.
 pub(crate) const MAX_COMMUNICATORS: u32 = 1 << REQUEST_INDEX_BITS;
@@ -109,35 +109,30 @@ impl ObjectId {
     /// Reads a value from C that should be an object of `kind`.
     #[inline]
     pub(crate) fn from_pointer(value: *mut c_void, kind: Kind) -> Result<Self, HandleError> {
-        let id = Self::from_pointer_any(value, kind.name())?;
-        if id.kind == kind {
-            Ok(id)
+        let bits = value.addr() as u64;
+        if bits >> KIND_SHIFT == kind as u64 {
+            Ok(Self::new(kind, bits))
         } else {
-            Err(HandleError::WrongKind {
-                expected: kind.name(),
-                found: id.kind,
-            })
+            Err(refusal(value, Expected::Kind(kind)))
         }
     }
 
-    /// Reads a value from C that should be an object of some kind; `expected` names what would do.
-    #[inline]
-    pub(crate) fn from_pointer_any(
-        value: *mut c_void,
-        expected: &'static str,
-    ) -> Result<Self, HandleError> {
-        let (kind, bits) = split(value)?;
-        if matches!(kind, Kind::SendRequest | Kind::ReceiveRequest) {
-            return Err(HandleError::WrongKind {
-                expected,
-                found: kind,
-            });
+    /// Reads a value from C that should be a sending or receiving communicator.
+    pub(crate) fn communicator(value: *mut c_void) -> Result<Self, HandleError> {
+        let bits = value.addr() as u64;
+        match Kind::from_bits(bits >> KIND_SHIFT) {
+            Some(kind @ (Kind::Sender | Kind::Receiver)) => Ok(Self::new(kind, bits)),
+            _ => Err(refusal(value, Expected::Communicator)),
         }
-        Ok(Self {
+    }
+
+    #[inline]
+    fn new(kind: Kind, bits: u64) -> Self {
+        Self {
             kind,
             index: low_bits(bits, OBJECT_INDEX_BITS),
             generation: low_bits(bits >> OBJECT_INDEX_BITS, 32),
-        })
+        }
     }
 }
 
@@ -184,13 +179,11 @@ impl RequestToken {
     /// Reads a value from C that should be a request.
     #[inline]
     pub(crate) fn from_pointer(value: *mut c_void) -> Result<Self, HandleError> {
-        let (kind, bits) = split(value)?;
-        if !matches!(kind, Kind::SendRequest | Kind::ReceiveRequest) {
-            return Err(HandleError::WrongKind {
-                expected: "request",
-                found: kind,
-            });
-        }
+        let bits = value.addr() as u64;
+        let kind = match Kind::from_bits(bits >> KIND_SHIFT) {
+            Some(kind @ (Kind::SendRequest | Kind::ReceiveRequest)) => kind,
+            _ => return Err(refusal(value, Expected::Request)),
+        };
         let communicator = bits >> REQUEST_ID_BITS;
         Ok(Self {
             kind,
@@ -209,14 +202,16 @@ fn to_pointer(kind: Kind, bits: u64) -> *mut c_void {
     ptr::without_provenance_mut(value as usize)
 }
 
-#[inline]
-fn split(value: *mut c_void) -> Result<(Kind, u64), HandleError> {
+/// Why a value from C is not what was expected.
+#[cold]
+fn refusal(value: *mut c_void, expected: Expected) -> HandleError {
     if value.is_null() {
-        return Err(HandleError::Null);
+        return HandleError::Null;
     }
-    let bits = value.addr() as u64;
-    let kind = Kind::from_bits(bits >> KIND_SHIFT).ok_or(HandleError::Foreign)?;
-    Ok((kind, bits & ((1 << KIND_SHIFT) - 1)))
+    match Kind::from_bits(value.addr() as u64 >> KIND_SHIFT) {
+        Some(found) => HandleError::WrongKind { expected, found },
+        None => HandleError::Foreign,
+    }
 }
 
 /// The low `count` bits, at most 32.
@@ -312,21 +307,21 @@ mod tests {
         assert_eq!(
             ObjectId::from_pointer(sender.to_pointer(), Kind::Receiver),
             Err(HandleError::WrongKind {
-                expected: "receiving communicator",
+                expected: Expected::Kind(Kind::Receiver),
                 found: Kind::Sender
             })
         );
         assert_eq!(
             ObjectId::from_pointer(request.to_pointer(), Kind::Sender),
             Err(HandleError::WrongKind {
-                expected: "sending communicator",
+                expected: Expected::Kind(Kind::Sender),
                 found: Kind::SendRequest
             })
         );
         assert_eq!(
             RequestToken::from_pointer(sender.to_pointer()),
             Err(HandleError::WrongKind {
-                expected: "request",
+                expected: Expected::Request,
                 found: Kind::Sender
             })
         );

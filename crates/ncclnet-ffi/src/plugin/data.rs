@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 use std::{ptr, slice};
 
-use ibnet::{MAX_GROUP, Received, RecvBuffer, Region, RequestId};
+use ibnet::{MAX_GROUP, RecvBuffer, RecvConnection, Region, RequestId};
 
 use super::objects::{RECEIVERS, REGIONS, SENDERS};
 use crate::fault::Fault;
@@ -38,16 +38,6 @@ impl Buffer {
     };
 }
 
-/// What `test` found.
-pub(crate) enum Outcome {
-    /// Not yet.
-    Pending,
-    /// The send is done: bytes sent.
-    Sent(c_int),
-    /// The receive is done.
-    Received(Received),
-}
-
 /// `isend`. None: try again later.
 ///
 /// A message of no bytes needs no memory handle, and one that comes with it is not looked at: NCCL
@@ -66,20 +56,21 @@ pub(crate) unsafe fn isend(
     parent: Option<Parent>,
 ) -> Result<Option<RequestToken>, Fault> {
     let id = ObjectId::from_pointer(communicator, Kind::Sender)?;
-    let mut sender = SENDERS.enter(id)?;
     check_size(data, size)?;
-    let (connection, inside) = sender.parts();
-    let region = region_for(size, region, inside)?;
-    // SAFETY: handed on to the caller.
-    let request = unsafe {
-        connection.isend_observed(
-            data.cast_const().cast(),
-            size,
-            tag,
-            region,
-            parent.map(Parent::to_number),
-        )
-    }?;
+    let request = SENDERS.enter(id)?.run(|connection, inside| {
+        let region = region_for(size, region, inside)?;
+        // SAFETY: handed on to the caller.
+        let request = unsafe {
+            connection.isend_observed(
+                data.cast_const().cast(),
+                size,
+                tag,
+                region,
+                parent.map(Parent::to_number),
+            )
+        };
+        request.map_err(Fault::from)
+    })?;
     Ok(request.map(|request| RequestToken::new(Kind::SendRequest, id, request.into_raw())))
 }
 
@@ -98,8 +89,25 @@ pub(crate) unsafe fn irecv(
     is_awaited: bool,
 ) -> Result<Option<RequestToken>, Fault> {
     let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
-    let mut receiver = RECEIVERS.enter(id)?;
-    let (connection, inside) = receiver.parts();
+    let request = RECEIVERS.enter(id)?.run(|connection, inside| {
+        // SAFETY: handed on to the caller.
+        unsafe { announce(connection, inside, count, buffer, is_awaited) }
+    })?;
+    Ok(request.map(|request| RequestToken::new(Kind::ReceiveRequest, id, request.into_raw())))
+}
+
+/// `irecv`, in a call with the communicator.
+///
+/// # Safety
+/// As for [`irecv`].
+#[inline]
+unsafe fn announce(
+    connection: &mut RecvConnection,
+    inside: Inside<'_>,
+    count: usize,
+    buffer: impl Fn(usize) -> Result<Buffer, Fault>,
+    is_awaited: bool,
+) -> Result<Option<RequestId>, Fault> {
     let place = |index| {
         let Buffer {
             data,
@@ -134,7 +142,7 @@ pub(crate) unsafe fn irecv(
         // SAFETY: handed on to the caller.
         unsafe { connection.irecv_observed(&buffers[..count], &[], is_awaited) }?
     };
-    Ok(request.map(|request| RequestToken::new(Kind::ReceiveRequest, id, request.into_raw())))
+    Ok(request)
 }
 
 /// The `count` buffers of a group, at the beginning of an array.
@@ -156,20 +164,30 @@ fn group<'a>(
     Ok(buffers)
 }
 
-/// `test`: how far a request is. One that is done does not exist any more.
+/// `test`: whether a request is done, and if so `tell` has been called with the position and the bytes
+/// of each of its buffers; a send has one. A request that is done does not exist any more.
 #[inline]
-pub(crate) fn test(request: *mut c_void) -> Result<Outcome, Fault> {
+pub(crate) fn test(
+    request: *mut c_void,
+    mut tell: impl FnMut(usize, c_int),
+) -> Result<bool, Fault> {
     let token = RequestToken::from_pointer(request)?;
     let request = RequestId::from_raw(token.request);
     if token.kind == Kind::SendRequest {
-        let sent = SENDERS.enter_for(token)?.test(request)?;
-        return Ok(match sent {
-            Some(bytes) => Outcome::Sent(size_for_c(bytes)?),
-            None => Outcome::Pending,
-        });
+        let sender = SENDERS.enter_for(token)?;
+        let sent = sender.run(|connection, _| connection.test(request))?;
+        if let Some(bytes) = sent {
+            tell(0, size_for_c(bytes));
+        }
+        return Ok(sent.is_some());
     }
-    let received = RECEIVERS.enter_for(token)?.test(request)?;
-    Ok(received.map_or(Outcome::Pending, Outcome::Received))
+    let receiver = RECEIVERS.enter_for(token)?;
+    let is_done = receiver.run(|connection, _| {
+        connection.test_with(request, |position, bytes| {
+            tell(position, size_for_c(bytes as usize));
+        })
+    })?;
+    Ok(is_done)
 }
 
 /// The number of buffers in a group, checked.
@@ -185,11 +203,12 @@ pub(crate) fn group_len(count: c_int) -> Result<usize, Fault> {
         })
 }
 
-/// A number of bytes for C.
+/// The bytes of a message for C, which are at most [`MAX_SIZE`]: the transport announces no larger
+/// buffer, and sends no more than was announced.
 #[inline]
-pub(crate) fn size_for_c(bytes: usize) -> Result<c_int, Fault> {
-    c_int::try_from(bytes)
-        .map_err(|_| Fault::internal(format!("a message of {bytes} bytes does not fit an int")))
+fn size_for_c(bytes: usize) -> c_int {
+    debug_assert!(bytes <= MAX_SIZE);
+    bytes as c_int
 }
 
 /// The registration of a buffer of `size` bytes: none is needed for none.
@@ -242,7 +261,6 @@ mod tests {
         assert!(check_size(somewhere, 1 << 32).is_err());
         assert!(check_size(ptr::null_mut(), 1).is_err());
         assert_eq!(check_size(ptr::null_mut(), 0), Ok(()));
-        assert_eq!(size_for_c(MAX_SIZE), Ok(c_int::MAX));
-        assert!(size_for_c(MAX_SIZE + 1).is_err());
+        assert_eq!(size_for_c(MAX_SIZE), c_int::MAX);
     }
 }

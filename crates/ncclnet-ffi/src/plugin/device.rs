@@ -81,7 +81,7 @@ impl Devices {
             .iter()
             .map(|member| Ok(self.get(*member)?.device))
             .collect::<Result<Vec<_>, Fault>>()
-            .map_err(|fault| Fault::usage(fault.text))?;
+            .map_err(|fault| Fault::usage(fault.text().to_owned()))?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let device = self.transport.merge(&members)?;
         if let Some(number) = known.position(|other| other.device == device) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ibnet::{Flush, MAX_GROUP, Region};
 
-use super::data::{self, Buffer, Outcome, check_size, region_for};
+use super::data::{self, Buffer, check_size, region_for};
 use super::objects::RECEIVERS;
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId, RequestToken};
@@ -60,7 +60,7 @@ pub(crate) unsafe fn flush(communicator: *mut c_void, buffer: Buffer) -> Result<
     };
     let mut waiting = Waiting::within(LONGEST);
     // A connection that fails meanwhile is an error of `test`.
-    while matches!(data::test(request.to_pointer())?, Outcome::Pending) {
+    while !data::test(request.to_pointer(), |_, _| ())? {
         waiting.pause("a flush is not done")?;
     }
     Ok(())
@@ -146,8 +146,8 @@ mod tests {
             }
         };
         assert!(begun.elapsed() >= Duration::from_millis(50));
-        assert_eq!(fault.code, NcclResult::SYSTEM_ERROR);
-        assert!(fault.text.starts_with("nothing has come for 0 s"));
+        assert_eq!(fault.code(), NcclResult::SYSTEM_ERROR);
+        assert!(fault.text().starts_with("nothing has come for 0 s"));
         // At most one look in 50 microseconds after the first thousand.
         assert!(looks <= 1000 + 50_000 / 50 + 10, "{looks}");
     }

@@ -267,7 +267,9 @@ mod tests {
         assert_eq!(traffic_class(0), Ok(Some(0)));
         assert_eq!(traffic_class(255), Ok(Some(255)));
         for value in [-2, 256, 262, i32::MAX, i32::MIN] {
-            assert!(traffic_class(value).is_err_and(|fault| fault.text.contains("traffic class")));
+            assert!(
+                traffic_class(value).is_err_and(|fault| fault.text().contains("traffic class"))
+            );
         }
     }
 }

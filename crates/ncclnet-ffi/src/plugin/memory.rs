@@ -68,7 +68,7 @@ fn add(
     communicator: *mut c_void,
     register: impl FnOnce(&Registrar) -> Result<Region, Error>,
 ) -> Result<ObjectId, Fault> {
-    let owner = communicator_id(communicator)?;
+    let owner = ObjectId::communicator(communicator)?;
     // Not under the lock: registering may take long.
     let registrar = with_memory(owner, |memory| memory.registrar.clone())?;
     let region = register(&registrar)?;
@@ -86,7 +86,7 @@ pub(crate) fn deregister(communicator: *mut c_void, handle: *mut c_void) -> Resu
     if handle.is_null() {
         return Ok(());
     }
-    let owner = communicator_id(communicator)?;
+    let owner = ObjectId::communicator(communicator)?;
     let id = ObjectId::from_pointer(handle, Kind::Region)?;
     // Whoever takes it off the communicator's list is the one who ends it: of two threads that
     // deregister the same handle, or one that does and one that closes, only one goes on.
@@ -101,16 +101,6 @@ pub(crate) fn deregister(communicator: *mut c_void, handle: *mut c_void) -> Resu
     })?;
     region.deregister()?;
     Ok(())
-}
-
-/// A sending or receiving communicator from C.
-fn communicator_id(value: *mut c_void) -> Result<ObjectId, Fault> {
-    let expected = "sending or receiving communicator";
-    let id = ObjectId::from_pointer_any(value, expected)?;
-    match id.kind {
-        Kind::Sender | Kind::Receiver => Ok(id),
-        found => Err(HandleError::WrongKind { expected, found }.into()),
-    }
 }
 
 fn with_memory<R>(
@@ -151,7 +141,7 @@ mod tests {
         assert_eq!(check_kind(PTR_HOST), Ok(()));
         assert_eq!(check_kind(PTR_CUDA), Ok(()));
         for kind in [-1, 0, 3, 4] {
-            let code = check_kind(kind).err().map(|fault| fault.code);
+            let code = check_kind(kind).err().map(|fault| fault.code());
             assert_eq!(code, Some(NcclResult::INVALID_ARGUMENT), "{kind}");
         }
     }

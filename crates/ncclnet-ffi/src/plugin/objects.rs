@@ -5,31 +5,37 @@ use std::sync::Arc;
 
 use ibnet::{RecvConnection, Region, Registrar, SendConnection};
 
-use crate::handles::{Kind, MAX_COMMUNICATORS, ObjectId, Regions, Table};
+use crate::handles::{CHUNK, Kind, MAX_COMMUNICATORS, ObjectId, Regions, Table};
 use crate::plugin::device::Properties;
 use crate::plugin::lifecycle::Context;
 use crate::plugin::listening::Listening;
 
 /// Contexts that may exist at a time: one per NCCL communicator of this process.
-const MAX_CONTEXTS: u32 = 1 << 16;
+const MAX_CONTEXTS: usize = 1 << 16;
+
+/// Registrations that may exist at a time.
+const MAX_REGIONS: usize = 1 << 24;
+
+/// Chunks of a table of `MAX_COMMUNICATORS`.
+const COMMUNICATORS: usize = MAX_COMMUNICATORS as usize / CHUNK;
 
 /// Contexts. Several threads use one at the same time, so all of it is the shared part.
-pub(super) static CONTEXTS: Table<(), Context> = Table::new(Kind::Context, MAX_CONTEXTS);
+pub(super) static CONTEXTS: Table<(), Context, { MAX_CONTEXTS / CHUNK }> =
+    Table::new(Kind::Context);
 
 /// `listenComm`, and the device that it listens on.
-pub(super) static LISTENERS: Table<Listening, Arc<Properties>> =
-    Table::new(Kind::Listener, MAX_COMMUNICATORS);
+pub(super) static LISTENERS: Table<Listening, Arc<Properties>, COMMUNICATORS> =
+    Table::new(Kind::Listener);
 
 /// `sendComm`.
-pub(super) static SENDERS: Table<SendConnection, Memory> =
-    Table::new(Kind::Sender, MAX_COMMUNICATORS);
+pub(super) static SENDERS: Table<SendConnection, Memory, COMMUNICATORS> = Table::new(Kind::Sender);
 
 /// `recvComm`.
-pub(super) static RECEIVERS: Table<RecvConnection, Memory> =
-    Table::new(Kind::Receiver, MAX_COMMUNICATORS);
+pub(super) static RECEIVERS: Table<RecvConnection, Memory, COMMUNICATORS> =
+    Table::new(Kind::Receiver);
 
 /// `mhandle`.
-pub(super) static REGIONS: Regions<Region> = Regions::new();
+pub(super) static REGIONS: Regions<Region, { MAX_REGIONS / CHUNK }> = Regions::new();
 
 /// What other threads do with a communicator while its data path is busy: its memory.
 pub(super) struct Memory {

@@ -203,7 +203,7 @@ pub(super) mod tests {
         assert!(
             fault
                 .as_ref()
-                .is_some_and(|fault| fault.text.contains("room for 4")),
+                .is_some_and(|fault| fault.text().contains("room for 4")),
             "{fault:?}"
         );
         assert_eq!(device.pci_path_to_free(), Ok(ptr::null_mut()));

@@ -2,6 +2,7 @@
 //! channel and the latched failure; and how a request is tested.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -37,7 +38,8 @@ pub(crate) struct Core {
     pub(crate) paths: Vec<Path>,
     /// One for each device.
     pub(crate) cqs: Vec<CompletionQueue>,
-    batch: Box<[WorkCompletion; POLL_BATCH]>,
+    /// Room for [`POLL_BATCH`] completions; empty while they are looked at.
+    batch: Box<[WorkCompletion]>,
     watch: Watch,
     channel: Channel,
     decoder: Decoder,
@@ -182,7 +184,7 @@ impl Core {
             notifies: cqs.iter().all(|cq| cq.channel().is_some()),
             paths,
             cqs,
-            batch: Box::new([WorkCompletion::default(); POLL_BATCH]),
+            batch: vec![WorkCompletion::default(); POLL_BATCH].into_boxed_slice(),
             watch,
             channel,
             decoder,
@@ -296,19 +298,15 @@ impl Core {
         })
     }
 
-    /// Takes up to [`POLL_BATCH`] completions of device `device`. They stay in the batch until the
-    /// next poll.
+    /// Takes completions of device `device`, as many as there are and `batch` has room for.
     #[inline]
-    pub(crate) fn poll(&mut self, device: usize) -> Result<usize, Failed> {
-        match self.cqs[device].poll(&mut self.batch[..]) {
-            Ok(completions) => Ok(completions.len()),
-            Err(error) => Err(self.fail(error.into()).into()),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn completion(&self, index: usize) -> WorkCompletion {
-        self.batch[index]
+    fn poll<'b>(
+        &mut self,
+        device: usize,
+        batch: &'b mut [WorkCompletion],
+    ) -> Result<&'b [WorkCompletion], Failed> {
+        let polled = self.cqs[device].poll(batch);
+        polled.map_err(|error| self.fail(error.into()).into())
     }
 
     /// A work request has failed. The connection will end because of that, unless the control
@@ -500,47 +498,77 @@ impl Core {
 
 /// One end of a connection, as far as testing its requests goes.
 pub(crate) trait End {
-    /// What a finished request has to tell.
-    type Done;
-
     fn core(&mut self) -> &mut Core;
 
-    /// What `request` has to tell, if it is done: then it is dead.
-    fn finished(&mut self, request: RequestId) -> Result<Option<Self::Done>, Failed>;
+    /// Whether `request`, which is outstanding, is done.
+    fn is_done(&mut self, request: RequestId) -> Result<bool, Failed>;
+
+    /// Posts what waits for others to be posted with.
+    fn post_waiting(&mut self) -> Result<(), Failed>;
+
+    /// Whether completions of device `device` may be expected.
+    fn expects(&self, device: usize) -> bool;
+
+    /// What `completion` of device `device` tells.
+    fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Failed>;
 
     /// Takes a batch of completions from each device, whichever requests they belong to; tells how
     /// many there were.
-    fn progress(&mut self) -> Result<usize, Failed>;
+    fn progress(&mut self) -> Result<usize, Failed> {
+        self.post_waiting()?;
+        // Looked at where the driver has put them: whoever copies one that has just been written
+        // waits for it. That needs the batch and the connection at the same time.
+        let mut batch = mem::take(&mut self.core().batch);
+        let taken = self.take_batches(&mut batch);
+        self.core().batch = batch;
+        taken
+    }
+
+    #[inline]
+    fn take_batches(&mut self, batch: &mut [WorkCompletion]) -> Result<usize, Failed> {
+        let mut total = 0;
+        for device in 0..self.core().cqs.len() {
+            if !self.expects(device) {
+                continue;
+            }
+            let completions = self.core().poll(device, batch)?;
+            for completion in completions {
+                self.complete(device, completion)?;
+            }
+            total += completions.len();
+        }
+        Ok(total)
+    }
 
     /// Looks at what happened off the hot path.
     fn attend(&mut self) -> Result<(), Failed>;
 
-    /// Whether `request` is done: what it has to tell, or `None` while it is not.
+    /// Whether `request` is done, after taking what there is if need be.
     #[inline]
-    fn test_request(&mut self, request: RequestId) -> Result<Option<Self::Done>, Failed> {
-        if let Some(done) = self.finished(request)? {
-            return Ok(Some(done));
+    fn test_request(&mut self, request: RequestId) -> Result<bool, Failed> {
+        if self.is_done(request)? {
+            return Ok(true);
         }
         // A failure raises attention, too.
         if self.core().needs_attention() {
             return self.test_in_trouble(request);
         }
         self.progress()?;
-        self.finished(request)
+        self.is_done(request)
     }
 
     #[cold]
-    fn test_in_trouble(&mut self, request: RequestId) -> Result<Option<Self::Done>, Failed> {
+    fn test_in_trouble(&mut self, request: RequestId) -> Result<bool, Failed> {
         self.core().check()?;
         self.attend()?;
         // What the peer completed before it left is in the queue, or about to be: the end may not
         // be declared while there is still news to be had.
         while self.progress()? > 0 {}
-        if let Some(done) = self.finished(request)? {
-            return Ok(Some(done));
+        if self.is_done(request)? {
+            return Ok(true);
         }
         self.core().fail_after_grace()?;
-        Ok(None)
+        Ok(false)
     }
 
     /// Whether a new request can be made. It cannot after a failure, nor once the peer has left.

@@ -127,6 +127,12 @@ impl Matching {
         self.group.take(found.position);
     }
 
+    /// Whether the oldest group has been seen, and messages for it are still to come.
+    #[inline]
+    pub(crate) fn is_within_group(&self) -> bool {
+        self.group.length > 0
+    }
+
     /// The first entry of the next group, if it is there: it tells how many there are.
     #[inline]
     fn see_group(&mut self) -> Result<Option<Announcement>, ImpossibleAnnouncement> {

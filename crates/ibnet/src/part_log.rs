@@ -11,8 +11,8 @@ pub(crate) struct PartLog {
     posted: u64,
     /// Known to have arrived, by whatever tells of it.
     completed: u64,
-    /// Completions of the queue pair: each part has its own, also one that the peer's count told of
-    /// before.
+    /// Parts that completions of the queue pair have told of, also those that the peer's count told
+    /// of before.
     seen: u64,
 }
 

@@ -107,7 +107,7 @@ pub enum Flush {
 
 /// What is left to do for one grouped receive, or for a flush.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Receive {
+struct Receive {
     /// Slot of the first buffer's entry.
     first: u8,
     /// None: it is a flush.
@@ -221,6 +221,7 @@ impl RecvConnection {
     ///
     /// # Errors
     /// The connection has failed, or an argument does not fit it.
+    #[inline]
     pub unsafe fn irecv(&mut self, buffers: &[RecvBuffer<'_>]) -> Result<Option<RequestId>, Error> {
         Ok(self.announce_receive(buffers, &[], true)?)
     }
@@ -235,6 +236,7 @@ impl RecvConnection {
     ///
     /// # Errors
     /// As for [`irecv`](Self::irecv).
+    #[inline]
     pub unsafe fn irecv_unawaited(
         &mut self,
         buffers: &[RecvBuffer<'_>],
@@ -251,6 +253,7 @@ impl RecvConnection {
     ///
     /// # Errors
     /// As for these.
+    #[inline]
     pub unsafe fn irecv_observed(
         &mut self,
         buffers: &[RecvBuffer<'_>],
@@ -388,6 +391,7 @@ impl RecvConnection {
     ///
     /// # Errors
     /// The request is not outstanding, or the connection has failed before it was done.
+    #[inline]
     pub fn test(&mut self, request: RequestId) -> Result<Option<Received>, Error> {
         let mut received = Received {
             sizes: [0; MAX_GROUP],
@@ -411,10 +415,12 @@ impl RecvConnection {
         request: RequestId,
         tell: impl FnMut(usize, u32),
     ) -> Result<bool, Error> {
-        let Some(receive) = self.test_request(request)? else {
+        if !self.test_request(request)? {
             return Ok(false);
-        };
-        self.inbox.collect(receive.first, receive.buffers, tell);
+        }
+        if let Some(receive) = self.requests.remove(request) {
+            self.inbox.collect(receive.first, receive.buffers, tell);
+        }
         Ok(true)
     }
 

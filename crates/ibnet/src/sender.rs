@@ -6,6 +6,7 @@
 //! that tells the receiver.
 
 mod complete;
+mod gathered;
 mod post;
 
 use std::num::NonZeroUsize;
@@ -26,6 +27,8 @@ use crate::region::{Region, Registrar};
 use crate::requests::{RequestId, Table};
 use crate::ring::{self, Announced};
 use crate::spread::Spread;
+
+use gathered::Gathered;
 
 /// Receives that a sender who waits rather than polls has posted for announcements: all that there
 /// can be at a time may have come, and as many again whose messages are sent and not yet known to
@@ -51,14 +54,13 @@ pub struct SendConnection {
     requests: Table<Send>,
     /// Parts in the order posted, for each path.
     parts: Vec<PartLog>,
-    /// Parts under way on each device: a device without is not polled. Where announcements are
-    /// notified of, one more.
+    /// Completions that will come from each device: one without is not polled. Where announcements
+    /// are notified of, one more.
     under_way: Vec<u32>,
     announcements: Announcements,
     spread: Spread,
     chain: Box<[SendRequest; CHAIN]>,
-    /// The request of a message that is one write.
-    single: Box<SendRequest>,
+    gathered: Gathered,
     largest_write: u32,
     /// Bytes of the largest message that can be one write with its immediate.
     most_at_once: u32,
@@ -140,7 +142,7 @@ impl SendConnection {
             },
             spread,
             chain: Box::new([SendRequest::write(0, None, nowhere); CHAIN]),
-            single: Box::new(SendRequest::write_with_immediate(0, None, nowhere, 0).signaled()),
+            gathered: Gathered::new(),
             largest_write,
             most_at_once: largest_write.min(bulk_threshold.unwrap_or(u32::MAX)),
             max_message: core.nic.info().max_message,
@@ -178,12 +180,17 @@ impl SendConnection {
     /// `Ok(None)` means that no such buffer is announced, or that too much is outstanding: try
     /// again with the same arguments. An empty message needs neither data nor region.
     ///
+    /// A small message for a group that others are still missing from may stay here until they are
+    /// there, or until [`test`](Self::test) is called for a request that is not done: so a group is
+    /// one call of the driver.
+    ///
     /// # Safety
     /// The bytes and their registration must stay valid and unchanged until [`test`](Self::test)
     /// reports the request done, or the connection is dropped.
     ///
     /// # Errors
     /// The connection has failed, or an argument does not fit it.
+    #[inline]
     pub unsafe fn isend(
         &mut self,
         data: *const u8,
@@ -203,6 +210,7 @@ impl SendConnection {
     ///
     /// # Errors
     /// As for [`isend`](Self::isend).
+    #[inline]
     pub unsafe fn isend_observed(
         &mut self,
         data: *const u8,
@@ -229,6 +237,8 @@ impl SendConnection {
         let found = match self.matching.find(tag as u32) {
             Ok(Some(found)) => found,
             Ok(None) => {
+                // Whoever has nothing to fill may wait for what is held back here.
+                self.post_gathered()?;
                 if self.matching.is_stuck() {
                     self.tell_of_tags(tag);
                 }
@@ -240,6 +250,7 @@ impl SendConnection {
         if size <= self.most_at_once && self.spread.is_one_part(size) {
             return self.send_at_once(data as u64, size, region, &found, parent);
         }
+        self.post_gathered()?;
         let split = self.spread.choose(size, &self.core.paths);
         let shape = Shape::of(
             size,
@@ -284,8 +295,13 @@ impl SendConnection {
     ///
     /// # Errors
     /// The request is not outstanding, or the connection has failed before it was done.
+    #[inline]
     pub fn test(&mut self, request: RequestId) -> Result<Option<usize>, Error> {
-        Ok(self.test_request(request)?)
+        if !self.test_request(request)? {
+            return Ok(None);
+        }
+        let send = self.requests.remove(request);
+        Ok(send.map(|send| send.size as usize))
     }
 
     /// Requests that are not done, or whose end has not been asked for.

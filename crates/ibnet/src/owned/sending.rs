@@ -28,16 +28,15 @@ impl SendConnection {
         if self.owned.has_abandoned() {
             self.free_abandoned();
         }
+        let (data, length) = (buffer.mapping.as_ptr(), buffer.length);
         // SAFETY: the buffer moves into this connection, where nobody can touch it, and is freed
         // after the queue pairs or handed back when the request is done.
-        let posted = unsafe {
-            self.isend(
-                buffer.mapping.as_ptr(),
-                buffer.length,
-                tag,
-                Some(&buffer.region),
-            )
-        };
+        let posted = unsafe { self.isend(data, length, tag, Some(&buffer.region)) };
+        let posted = posted.and_then(|request| {
+            // Who has a ticket may not ask for it for long.
+            self.post_gathered()?;
+            Ok(request)
+        });
         match posted {
             Ok(Some(request)) => Ok(SendTicket(self.owned.put(request, buffer))),
             Ok(None) if self.is_full_of_finished() => {

@@ -48,6 +48,7 @@ impl RecvConnection {
         if is_signaled {
             let work = WorkId {
                 path: ANNOUNCE_PATH,
+                parts: 0,
                 requests: self.announced_since_signal,
             };
             write.set_wr_id(work.encode());

@@ -2,7 +2,7 @@
 
 use verbs::{RecvRequest, WcOpcode, WorkCompletion};
 
-use super::{Receive, RecvConnection};
+use super::RecvConnection;
 use crate::connection::{Core, End};
 use crate::error::Failed;
 use crate::inbox::Violation;
@@ -10,37 +10,6 @@ use crate::requests::RequestId;
 use crate::work_id::WorkId;
 
 impl RecvConnection {
-    fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Failed> {
-        if !completion.is_success() {
-            self.core.work_failed(device, completion);
-            return Ok(());
-        }
-        let opcode = completion.opcode();
-        if opcode == WcOpcode::RECV_RDMA_WITH_IMM {
-            self.take_part(completion)?;
-            // Receives are posted with the number of their path.
-            return self.consumed(completion.wr_id() as usize);
-        }
-        if opcode == WcOpcode::RDMA_WRITE {
-            let work = WorkId::decode(completion.wr_id());
-            if let Some(path) = self.core.paths.get_mut(work.path) {
-                path.finished(work.requests);
-            }
-            return Ok(());
-        }
-        if opcode == WcOpcode::RDMA_READ {
-            let request = self.flusher.finished(completion.wr_id());
-            if let Some(flush) = self.requests.at(request) {
-                flush.outstanding = flush.outstanding.saturating_sub(1);
-            }
-            return Ok(());
-        }
-        let error = self
-            .core
-            .protocol_error("something other than a write with immediate");
-        Err(self.core.fail(error).into())
-    }
-
     /// A part of a message has arrived.
     fn take_part(&mut self, completion: &WorkCompletion) -> Result<(), Failed> {
         let taken = self.inbox.take(
@@ -87,33 +56,56 @@ impl RecvConnection {
 }
 
 impl End for RecvConnection {
-    type Done = Receive;
-
     fn core(&mut self) -> &mut Core {
         &mut self.core
     }
 
     #[inline]
-    fn finished(&mut self, request: RequestId) -> Result<Option<Receive>, Failed> {
-        let receive = *self.requests.find(request)?;
-        if receive.outstanding > 0 {
-            return Ok(None);
-        }
-        self.requests.remove(request);
-        Ok(Some(receive))
+    fn is_done(&mut self, request: RequestId) -> Result<bool, Failed> {
+        Ok(self.requests.find(request)?.outstanding == 0)
     }
 
-    fn progress(&mut self) -> Result<usize, Failed> {
-        let mut total = 0;
-        for device in 0..self.core.cqs.len() {
-            let count = self.core.poll(device)?;
-            for index in 0..count {
-                let completion = self.core.completion(index);
-                self.complete(device, &completion)?;
-            }
-            total += count;
+    #[inline]
+    fn post_waiting(&mut self) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    #[inline]
+    fn expects(&self, _: usize) -> bool {
+        // The sender chooses the path of every part.
+        true
+    }
+
+    #[inline]
+    fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Failed> {
+        if !completion.is_success() {
+            self.core.work_failed(device, completion);
+            return Ok(());
         }
-        Ok(total)
+        let opcode = completion.opcode();
+        if opcode == WcOpcode::RECV_RDMA_WITH_IMM {
+            self.take_part(completion)?;
+            // Receives are posted with the number of their path.
+            return self.consumed(completion.wr_id() as usize);
+        }
+        if opcode == WcOpcode::RDMA_WRITE {
+            let work = WorkId::decode(completion.wr_id());
+            if let Some(path) = self.core.paths.get_mut(work.path) {
+                path.finished(work.requests);
+            }
+            return Ok(());
+        }
+        if opcode == WcOpcode::RDMA_READ {
+            let request = self.flusher.finished(completion.wr_id());
+            if let Some(flush) = self.requests.at(request) {
+                flush.outstanding = flush.outstanding.saturating_sub(1);
+            }
+            return Ok(());
+        }
+        let error = self
+            .core
+            .protocol_error("something other than a write with immediate");
+        Err(self.core.fail(error).into())
     }
 
     fn attend(&mut self) -> Result<(), Failed> {

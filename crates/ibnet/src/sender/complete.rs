@@ -32,33 +32,6 @@ impl SendConnection {
         }
     }
 
-    fn complete(&mut self, device: usize, completion: &WorkCompletion) {
-        if !completion.is_success() {
-            self.core.work_failed(device, completion);
-            return;
-        }
-        let work = WorkId::decode(completion.wr_id());
-        let (Some(path), Some(parts)) = (
-            self.core.paths.get_mut(work.path),
-            self.parts.get_mut(work.path),
-        ) else {
-            self.announced(completion.wr_id());
-            return;
-        };
-        path.finished(work.requests);
-        self.under_way[path.device] = self.under_way[path.device].saturating_sub(1);
-        let Some(request) = parts.complete() else {
-            // The receiver has told of it before it left.
-            return;
-        };
-        if let Some(watched) = &mut self.watched {
-            watched.part_finished(work.path);
-        }
-        if let Some(send) = self.requests.at(request) {
-            send.outstanding = send.outstanding.saturating_sub(1);
-        }
-    }
-
     /// The receiver has left, and has told how much of each path it has taken.
     fn apply(&mut self, closing: &Closing) -> Result<(), Failed> {
         let (requests, watched) = (&mut self.requests, &mut self.watched);
@@ -79,36 +52,54 @@ impl SendConnection {
 }
 
 impl End for SendConnection {
-    type Done = usize;
-
     fn core(&mut self) -> &mut Core {
         &mut self.core
     }
 
-    fn finished(&mut self, request: RequestId) -> Result<Option<usize>, Failed> {
-        let send = self.requests.find(request)?;
-        if send.outstanding > 0 {
-            return Ok(None);
-        }
-        let size = send.size as usize;
-        self.requests.remove(request);
-        Ok(Some(size))
+    #[inline]
+    fn is_done(&mut self, request: RequestId) -> Result<bool, Failed> {
+        Ok(self.requests.find(request)?.outstanding == 0)
     }
 
-    fn progress(&mut self) -> Result<usize, Failed> {
-        let mut total = 0;
-        for device in 0..self.under_way.len() {
-            if self.under_way[device] == 0 {
-                continue;
-            }
-            let count = self.core.poll(device)?;
-            for index in 0..count {
-                let completion = self.core.completion(index);
-                self.complete(device, &completion);
-            }
-            total += count;
+    #[inline]
+    fn post_waiting(&mut self) -> Result<(), Failed> {
+        self.post_gathered()
+    }
+
+    #[inline]
+    fn expects(&self, device: usize) -> bool {
+        self.under_way[device] > 0
+    }
+
+    #[inline]
+    fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Failed> {
+        if !completion.is_success() {
+            self.core.work_failed(device, completion);
+            return Ok(());
         }
-        Ok(total)
+        let work = WorkId::decode(completion.wr_id());
+        let (Some(path), Some(parts)) = (
+            self.core.paths.get_mut(work.path),
+            self.parts.get_mut(work.path),
+        ) else {
+            self.announced(completion.wr_id());
+            return Ok(());
+        };
+        path.finished(work.requests);
+        self.under_way[path.device] = self.under_way[path.device].saturating_sub(1);
+        for _ in 0..work.parts {
+            let Some(request) = parts.complete() else {
+                // The receiver has told of it before it left.
+                continue;
+            };
+            if let Some(watched) = &mut self.watched {
+                watched.part_finished(work.path);
+            }
+            if let Some(send) = self.requests.at(request) {
+                send.outstanding = send.outstanding.saturating_sub(1);
+            }
+        }
+        Ok(())
     }
 
     fn attend(&mut self) -> Result<(), Failed> {

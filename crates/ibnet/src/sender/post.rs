@@ -1,90 +1,22 @@
 //! Posting: the work requests of a message, on the paths that were chosen for it.
 
 use std::num::NonZeroUsize;
-use std::slice;
 
 use verbs::{RemoteAddress, SendRequest, Sge};
 
-use super::{CHAIN, Send, SendConnection};
-use crate::connection::End;
+use super::{CHAIN, SendConnection};
 use crate::error::{Error, Failed};
-use crate::immediate::{Immediate, SizeTold, lap};
-use crate::matching::Match;
+use crate::immediate::SizeTold;
 use crate::observer::{self, Piece};
 use crate::outgoing::{Outgoing, Part, Shape};
-use crate::region::Region;
-use crate::requests::RequestId;
 use crate::ring;
 use crate::stripe::{self, Split};
 use crate::work_id::WorkId;
 
 impl SendConnection {
-    /// Sends a message that is one write, as nearly all are: nothing is decided and the work
-    /// request is at hand but for what differs.
-    #[inline]
-    pub(super) fn send_at_once(
-        &mut self,
-        data: u64,
-        size: u32,
-        region: Option<&Region>,
-        found: &Match,
-        parent: Option<NonZeroUsize>,
-    ) -> Result<Option<RequestId>, Failed> {
-        let mut number = self.spread.choose_one(&self.core.paths);
-        if self.requests.is_full() || self.core.paths[number].room() == 0 {
-            self.progress()?;
-            number = self.spread.choose_one(&self.core.paths);
-            if self.requests.is_full() || self.core.paths[number].room() == 0 {
-                return Ok(None);
-            }
-        }
-        let Some(request) = self.requests.insert(Send {
-            outstanding: 1,
-            size,
-        }) else {
-            return Ok(None);
-        };
-        let work = WorkId {
-            path: number,
-            requests: 1,
-        };
-        self.tell_observer(work, parent, size);
-        let path = &mut self.core.paths[number];
-        let immediate = Immediate {
-            slot: ring::slot(found.id) as u8,
-            size_told: SizeTold::BySum,
-            parts: 1,
-            lap: lap(found.id),
-        };
-        let single = &mut self.single;
-        single.set_wr_id(work.encode());
-        single.set_local((size > 0).then(|| Sge {
-            address: data,
-            length: size,
-            lkey: region.map_or(0, |region| region.lkey(path.device)),
-        }));
-        single.set_remote(RemoteAddress {
-            address: found.entry.address,
-            rkey: self.matching.rkey(found.id, path.peer_device),
-        });
-        single.set_immediate(immediate.encode());
-        single.set_inline(size <= path.max_inline);
-        path.posted(1);
-        // SAFETY: as in `post_chain`.
-        let posted = unsafe { path.queue_pair.post_send(slice::from_mut(single)) };
-        self.under_way[path.device] += 1;
-        if let Err(error) = posted {
-            return Err(self.core.post_failed(error).into());
-        }
-        self.parts[number].push(request.index());
-        self.spread.sent(1);
-        self.matching.take(found);
-        Ok(Some(request))
-    }
-
     /// A part of `bytes` bytes is about to be posted.
     #[inline]
-    fn tell_observer(&mut self, work: WorkId, parent: Option<NonZeroUsize>, bytes: u32) {
+    pub(super) fn tell_observer(&mut self, work: WorkId, parent: Option<NonZeroUsize>, bytes: u32) {
         if let Some(watched) = &mut self.watched {
             let path = &self.core.paths[work.path];
             let piece = Piece {
@@ -161,7 +93,11 @@ impl SendConnection {
         } else {
             stripe::write_at(part_bytes, self.largest_write, writes - 1)
         };
-        let work = WorkId { path, requests };
+        let work = WorkId {
+            path,
+            parts: 1,
+            requests,
+        };
         self.tell_observer(work, message.parent, part_bytes);
         self.chain[filled] = part.last(message, work, part_offset + offset, length);
         self.post_chain(path, filled + 1)?;

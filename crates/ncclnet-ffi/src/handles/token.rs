@@ -180,9 +180,10 @@ impl RequestToken {
     #[inline]
     pub(crate) fn from_pointer(value: *mut c_void) -> Result<Self, HandleError> {
         let bits = value.addr() as u64;
-        let kind = match Kind::from_bits(bits >> KIND_SHIFT) {
-            Some(kind @ (Kind::SendRequest | Kind::ReceiveRequest)) => kind,
-            _ => return Err(refusal(value, Expected::Request)),
+        let Some(kind @ (Kind::SendRequest | Kind::ReceiveRequest)) =
+            Kind::from_bits(bits >> KIND_SHIFT)
+        else {
+            return Err(refusal(value, Expected::Request));
         };
         let communicator = bits >> REQUEST_ID_BITS;
         Ok(Self {

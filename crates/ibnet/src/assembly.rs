@@ -280,6 +280,12 @@ impl Assembly {
         self.retry.refusal.clone()
     }
 
+    /// Bytes that every path so far can send inline.
+    pub(crate) fn least_inline(&self) -> u32 {
+        let inline = self.ends.paths.iter().map(|path| path.max_inline);
+        inline.min().unwrap_or(0)
+    }
+
     /// This end's queue pairs, as the peer must know them.
     pub(crate) fn queue_pair_ends(&self) -> Vec<QueuePairEnd> {
         self.ends.paths.iter().map(Path::end).collect()

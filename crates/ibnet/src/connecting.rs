@@ -23,7 +23,7 @@ use crate::need::{Need, Waiter};
 use crate::nic::Nic;
 use crate::owned::{block_on, block_until, later};
 use crate::path::{Depths, INLINE, PathSpec};
-use crate::ring::{Announced, SIZE_TABLE_BYTES};
+use crate::ring::{Announced, SIZE_BYTES, SIZE_TABLE_BYTES};
 use crate::sender::{ANNOUNCEMENT_RECEIVES, SendConnection, SenderParts};
 use crate::stripe;
 use crate::transport::{ConnectOptions, Inner};
@@ -65,7 +65,8 @@ struct Talk {
 struct Work {
     assembly: Assembly,
     ring: Announced,
-    sizes: Area,
+    /// What size records are sent from, unless every path has room for one in the request.
+    sizes: Option<Area>,
     are_created: bool,
     plan: Plan,
     remote_ends: Vec<QueuePairEnd>,
@@ -398,7 +399,7 @@ impl Work {
         Ok(Self {
             assembly: Assembly::new(call.nic.members(), specs, demand, &call.inner)?,
             ring: Announced::new(domains(), usize::from(plan.entry_bytes), plan.first_entry)?,
-            sizes: Area::new(domains(), SIZE_TABLE_BYTES, Access::empty())?,
+            sizes: None,
             are_created: false,
             remote_ends: plan.paths.iter().map(|path| path.queue_pair).collect(),
             plan,
@@ -420,6 +421,10 @@ impl Work {
             self.are_created = self.assembly.create(devices, &own.locals, budget, now)?;
             if !self.are_created {
                 return Ok(None);
+            }
+            if self.assembly.least_inline() < SIZE_BYTES {
+                let domains = devices.iter().map(|device| &device.pd);
+                self.sizes = Some(Area::new(domains, SIZE_TABLE_BYTES, Access::empty())?);
             }
         }
         let remote = Remote {

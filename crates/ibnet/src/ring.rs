@@ -40,8 +40,11 @@ pub(crate) const AREA_ALIGNMENT: usize = 64;
 /// Bytes of the largest ring.
 pub(crate) const LARGEST_RING_BYTES: usize = ENTRIES as usize * 64;
 
-/// Bytes of the table into which the sender writes sizes: 4 for each slot.
-pub(crate) const SIZE_TABLE_BYTES: usize = ENTRIES as usize * 4;
+/// Bytes of a size in the table into which the sender writes them.
+pub(crate) const SIZE_BYTES: u32 = 4;
+
+/// Bytes of that table: a size for each slot.
+pub(crate) const SIZE_TABLE_BYTES: usize = ENTRIES as usize * SIZE_BYTES as usize;
 
 /// The most buffers in one grouped receive (`maxRecvs` of NCCL's IB transport).
 pub const MAX_GROUP: usize = 8;

@@ -47,8 +47,10 @@ const CHAIN: usize = 32;
 pub struct SendConnection {
     core: Core,
     matching: Matching,
-    /// Sizes on their way to the peer's table, where they cannot be sent inline.
-    sizes: Area,
+    /// Sizes on their way to the peer's table, unless all of them can be sent inline.
+    sizes: Option<Area>,
+    /// A size on its way inline.
+    inline_size: u32,
     /// The peer's table.
     size_table: RemoteArea,
     requests: Table<Send>,
@@ -95,7 +97,7 @@ struct Send {
 pub(crate) struct SenderParts {
     pub(crate) common: Parts,
     pub(crate) ring: Announced,
-    pub(crate) sizes: Area,
+    pub(crate) sizes: Option<Area>,
     pub(crate) size_table: RemoteArea,
     pub(crate) first_entry: u64,
     pub(crate) largest_write: u32,
@@ -132,6 +134,7 @@ impl SendConnection {
         Ok(Self {
             matching: Matching::new(ring, first_entry),
             sizes,
+            inline_size: 0,
             size_table,
             requests: Table::new(),
             parts: logs,

@@ -7,6 +7,13 @@ use std::process::Command;
 
 use crate::play::Failure;
 
+/// KiB of this process's memory that are resident, if the kernel counts them.
+pub(crate) fn resident_kib() -> Option<usize> {
+    let text = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
 /// Counts of everything that could leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resources {

@@ -9,7 +9,7 @@ use crate::error::{Error, Failed};
 use crate::immediate::SizeTold;
 use crate::observer::{self, Piece};
 use crate::outgoing::{Outgoing, Part, Shape};
-use crate::ring;
+use crate::ring::{self, SIZE_BYTES};
 use crate::stripe::{self, Split};
 use crate::work_id::WorkId;
 
@@ -109,22 +109,31 @@ impl SendConnection {
 
     /// The write of the message's size into the peer's table.
     pub(super) fn size_record(&mut self, message: &Outgoing<'_>, path: usize) -> SendRequest {
-        const BYTES: u32 = 4;
         let path = &self.core.paths[path];
-        let offset = ring::slot(message.id) * BYTES as usize;
-        self.sizes.write_u32(offset, message.size);
-        let local = Sge {
-            address: self.sizes.address() + offset as u64,
-            length: BYTES,
-            lkey: self.sizes.lkey(path.device),
+        let offset = ring::slot(message.id) * SIZE_BYTES as usize;
+        let (address, lkey) = match &self.sizes {
+            Some(sizes) => {
+                sizes.write_u32(offset, message.size);
+                (sizes.address() + offset as u64, sizes.lkey(path.device))
+            }
+            None => {
+                // Every path copies it when it is posted, which is before the next one is written.
+                self.inline_size = message.size;
+                ((&raw const self.inline_size) as u64, 0)
+            }
         };
         let remote = RemoteAddress {
             address: self.size_table.address + offset as u64,
             // The key for the device that *this* path leads to (pitfall 42).
             rkey: self.size_table.rkeys[path.peer_device],
         };
+        let local = Sge {
+            address,
+            length: SIZE_BYTES,
+            lkey,
+        };
         let request = SendRequest::write(0, Some(local), remote);
-        if BYTES <= path.max_inline {
+        if SIZE_BYTES <= path.max_inline {
             request.inline()
         } else {
             request

@@ -21,7 +21,7 @@ pub(crate) struct Stage {
 }
 
 /// What a process leaves behind when it forgets something.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Traces {
     descriptors: usize,
     events_threads: usize,
@@ -87,7 +87,15 @@ impl Stage {
         let left = self.fabric.live_objects();
         assert!(left.is_empty(), "left on the devices: {left:?}");
         drop(self.fabric);
-        assert_eq!(Traces::now(), self.before, "left in the process");
+        let now = Traces::now();
+        // There may be fewer: what the test before has dropped closes a little later.
+        let is_clean = now.descriptors <= self.before.descriptors
+            && now.events_threads <= self.before.events_threads;
+        assert!(
+            is_clean,
+            "left in the process: {now:?}, before {:?}",
+            self.before
+        );
     }
 }
 

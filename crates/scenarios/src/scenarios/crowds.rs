@@ -9,6 +9,7 @@ use super::exercise::Exercise;
 use super::{duet, duet_everywhere, solo};
 use crate::cast::{Cast, ensure};
 use crate::play::{Failure, Scenario, Scene};
+use crate::resources::resident_kib;
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
@@ -119,17 +120,32 @@ fn on_threads<T: Send>(
 const THOUSAND: usize = 1000;
 const AT_A_TIME: usize = 64;
 
+/// An end of a connection with one path at full depth has at most 160 KiB, what the driver maps
+/// included. (Of a simulated device all is in the process.)
+fn expect_little_memory(cast: &Cast, before: Option<usize>) -> Result<(), Failure> {
+    const MOST_KIB: usize = 160;
+    let (Some(before), Some(now)) = (before, resident_kib()) else {
+        return Ok(());
+    };
+    let each = now.saturating_sub(before) / THOUSAND;
+    ensure(cast.is_simulated() || each <= MOST_KIB, || {
+        format!("{each} KiB for an end of a connection; at most {MOST_KIB} are allowed")
+    })
+}
+
 fn thousand_receiver(cast: &mut Cast) -> Result<(), Failure> {
     allow_many_descriptors()?;
     let transport = cast.transport()?;
     let before = cast.baseline(1)?;
     let mut listener = cast.listen(&transport)?;
     cast.publish(1, &listener)?;
+    let memory = resident_kib();
     let mut connections = Vec::new();
     while connections.len() < THOUSAND {
         connections.push(listener.accept()?);
     }
     drop(listener);
+    expect_little_memory(cast, memory)?;
     let now = cast.baseline(1)?;
     if let (Some(before), Some(now)) = (before.queue_pairs(), now.queue_pairs()) {
         let ends = if cast.is_simulated() { 2 } else { 1 };
@@ -166,6 +182,7 @@ fn thousand_sender(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport()?;
     let before = cast.baseline(0)?;
     let handle = cast.learn(0)?;
+    let memory = resident_kib();
     let mut attempts: VecDeque<Connecting> = VecDeque::new();
     let mut connections: Vec<SendConnection> = Vec::new();
     while connections.len() < THOUSAND {
@@ -183,6 +200,7 @@ fn thousand_sender(cast: &mut Cast) -> Result<(), Failure> {
         }
         std::thread::yield_now();
     }
+    expect_little_memory(cast, memory)?;
     cast.baseline(0)?;
     let mut tickets = Vec::new();
     for (number, sending) in connections.iter_mut().enumerate() {

@@ -429,7 +429,7 @@ mod tests {
             depths: Depths {
                 send: 128,
                 receive: if post_receives { 288 } else { 1 },
-                inline: 64,
+                inline: 48,
             },
             reserve: 9,
             receives: if post_receives {

@@ -184,7 +184,7 @@ impl Core {
             notifies: cqs.iter().all(|cq| cq.channel().is_some()),
             paths,
             cqs,
-            batch: vec![WorkCompletion::default(); POLL_BATCH].into_boxed_slice(),
+            batch: new_batch(),
             watch,
             channel,
             decoder,
@@ -519,6 +519,10 @@ pub(crate) trait End {
         // Looked at where the driver has put them: whoever copies one that has just been written
         // waits for it. That needs the batch and the connection at the same time.
         let mut batch = mem::take(&mut self.core().batch);
+        if batch.is_empty() {
+            // The last time somebody's observer panicked in between.
+            batch = new_batch();
+        }
         let taken = self.take_batches(&mut batch);
         self.core().batch = batch;
         taken
@@ -587,6 +591,11 @@ pub(crate) trait End {
         self.attend()?;
         Ok(self.core().accepts_requests()?)
     }
+}
+
+#[cold]
+fn new_batch() -> Box<[WorkCompletion]> {
+    vec![WorkCompletion::default(); POLL_BATCH].into_boxed_slice()
 }
 
 /// Describes one end: device, GID or LID.

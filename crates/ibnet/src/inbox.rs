@@ -8,34 +8,33 @@ use crate::immediate::{Immediate, SizeTold, lap};
 use crate::ring::{self, ENTRIES};
 
 /// The announced buffers, as many as the ring has entries.
-///
-/// An entry is open until its message is whole, and claimed until its size has been collected.
 pub(crate) struct Inbox {
     entries: Box<[Entry; ENTRIES as usize]>,
     /// Id of the next entry to announce.
     next: u64,
     /// Id of the oldest entry that is not free.
     oldest: u64,
-    /// Entries that may be taken at once.
+    /// Entries that may be open at once.
     most: u64,
 }
 
 /// In place of a request: nobody waits for the message.
 pub(crate) const NO_REQUEST: u16 = u16::MAX;
 
-/// One announced buffer.
+/// One announced buffer. Four lie in a cache line.
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    is_open: bool,
-    is_claimed: bool,
+    capacity: u32,
+    bytes: u32,
+    /// See [`lap`].
+    lap: u16,
     request: u16,
     position: u8,
     parts: u8,
-    capacity: u32,
-    /// What has arrived; once the message is whole, its size.
-    bytes: u32,
-    id: u64,
+    is_open: bool,
 }
+
+const _: () = assert!(size_of::<Entry>() == 16);
 
 /// A buffer whose message is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +54,7 @@ pub(crate) struct Arrived {
 pub(crate) struct Violation(pub(crate) &'static str);
 
 impl Inbox {
-    /// An inbox in which at most `most` entries are taken at once, and never more than the ring has.
+    /// An inbox in which at most `most` entries are open at once, and never more than the ring has.
     pub(crate) fn new(first_entry: u64, most: u64) -> Self {
         Self {
             most: most.min(ENTRIES),
@@ -84,14 +83,13 @@ impl Inbox {
         debug_assert!(capacity <= ring::MAX_CAPACITY);
         let id = self.next;
         self.entries[ring::slot(id)] = Entry {
-            is_open: true,
-            is_claimed: true,
+            capacity,
+            bytes: 0,
+            lap: lap(id),
             request,
             position,
             parts: 0,
-            capacity,
-            bytes: 0,
-            id,
+            is_open: true,
         };
         self.next = id.wrapping_add(1);
     }
@@ -110,7 +108,7 @@ impl Inbox {
             .ok_or(Violation("an immediate that means nothing"))?;
         let slot = usize::from(part.slot);
         let entry = &mut self.entries[slot];
-        if !entry.is_open || lap(entry.id) != part.lap {
+        if !entry.is_open || entry.lap != part.lap {
             return Err(Violation("a part of a message that is not expected"));
         }
         entry.parts += 1;
@@ -130,47 +128,16 @@ impl Inbox {
             ));
         }
         entry.is_open = false;
-        entry.bytes = size;
         let arrived = Arrived {
             slot: part.slot,
             request: entry.request,
             position: entry.position,
             size,
         };
-        if !entry.is_claimed {
-            self.free();
-        }
-        Ok(Some(arrived))
-    }
-
-    /// Calls `tell` with the position and the size of each of the `buffers` messages in the entries
-    /// from slot `first` on, which nobody has a claim to any more: of those that nobody waits for
-    /// the capacity, of others what has arrived.
-    #[inline]
-    pub(crate) fn collect(&mut self, first: u8, buffers: u8, mut tell: impl FnMut(usize, u32)) {
-        for position in 0..buffers {
-            let entry = &mut self.entries[usize::from(first.wrapping_add(position))];
-            entry.is_claimed = false;
-            let size = if entry.request == NO_REQUEST {
-                entry.capacity
-            } else {
-                entry.bytes
-            };
-            tell(position.into(), size);
-        }
-        self.free();
-    }
-
-    /// Frees the oldest entries, as far as nothing is to be expected of them any more.
-    #[inline]
-    fn free(&mut self) {
-        while self.oldest != self.next {
-            let entry = &self.entries[ring::slot(self.oldest)];
-            if entry.is_open || entry.is_claimed {
-                break;
-            }
+        while self.oldest != self.next && !self.entries[ring::slot(self.oldest)].is_open {
             self.oldest = self.oldest.wrapping_add(1);
         }
+        Ok(Some(arrived))
     }
 }
 
@@ -311,38 +278,9 @@ mod tests {
                 .unwrap()
                 .unwrap();
         };
-        let first = ring::slot(u64::MAX - 100) as u8;
         take(&mut inbox, 1);
-        inbox.collect(first + 1, 1, |_, _| ());
         assert!(!inbox.has_room(1), "the oldest is still open");
         take(&mut inbox, 0);
-        assert!(!inbox.has_room(1), "its size is still to be asked for");
-        inbox.collect(first, 1, |_, _| ());
         assert!(inbox.has_room(2) && !inbox.has_room(3));
-    }
-
-    #[test]
-    fn sizes_are_kept_until_they_are_collected() {
-        let mut inbox = Inbox::new(255, ENTRIES);
-        inbox.open(3, 0, 100);
-        inbox.open(3, 1, 100);
-        inbox.open(NO_REQUEST, 0, 77);
-        // Nobody waits for the third: its request is done before anything has come.
-        inbox.collect(1, 1, |_, capacity| assert_eq!(capacity, 77));
-        for (id, bytes) in [(256, 20), (257, 30), (255, 10)] {
-            assert!(
-                inbox
-                    .take(part(id, SizeTold::BySum, 1), bytes, no_table)
-                    .is_ok()
-            );
-        }
-        assert!(
-            !inbox.has_room(ENTRIES),
-            "two sizes are still to be asked for"
-        );
-        let mut sizes = [0; 2];
-        inbox.collect(255, 2, |position, size| sizes[position] = size);
-        assert_eq!(sizes, [10, 20], "also over the end of the ring");
-        assert!(inbox.has_room(ENTRIES));
     }
 }

@@ -35,6 +35,10 @@
 //! | `test` | no: takes up to 32 completions from each device, for whatever requests they are; all, when the connection is ending | what was done, or `None` | |
 //! | [`close`](SendConnection::close), drop | no | the first error; everything is torn down all the same | never |
 //!
+//! A small message that `isend` has taken for a group of receives may be posted only when the group's
+//! last one is there, or when `test` is called for a request that is not done. Whoever sends and then
+//! asks for nothing has not necessarily sent.
+//!
 //! None of `isend`, `irecv`, `iflush` (but for a connection's first) and `test` takes a lock,
 //! allocates memory, logs or enters the kernel, unless something fails or the peer has news on the
 //! control channel.

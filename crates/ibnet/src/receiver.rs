@@ -108,11 +108,10 @@ pub enum Flush {
 /// What is left to do for one grouped receive, or for a flush.
 #[derive(Clone, Copy, Default)]
 struct Receive {
-    /// Slot of the first buffer's entry.
-    first: u8,
     /// None: it is a flush.
     buffers: u8,
     outstanding: u8,
+    sizes: [u32; MAX_GROUP],
 }
 
 /// The receives of one path.
@@ -286,11 +285,18 @@ impl RecvConnection {
         }
         let count = buffers.len() as u8;
         let first = self.inbox.next();
-        let Some(request) = self.requests.insert(Receive {
-            first: ring::slot(first) as u8,
+        let mut receive = Receive {
             buffers: count,
-            outstanding: if is_awaited { count } else { 0 },
-        }) else {
+            outstanding: count,
+            sizes: [0; MAX_GROUP],
+        };
+        if !is_awaited {
+            receive.outstanding = 0;
+            for (size, buffer) in receive.sizes.iter_mut().zip(buffers) {
+                *size = clamp_capacity(buffer.capacity);
+            }
+        }
+        let Some(request) = self.requests.insert(receive) else {
             return Ok(None);
         };
         let owner = if is_awaited {
@@ -413,14 +419,18 @@ impl RecvConnection {
     pub fn test_with(
         &mut self,
         request: RequestId,
-        tell: impl FnMut(usize, u32),
+        mut tell: impl FnMut(usize, u32),
     ) -> Result<bool, Error> {
         if !self.test_request(request)? {
             return Ok(false);
         }
-        if let Some(receive) = self.requests.remove(request) {
-            self.inbox.collect(receive.first, receive.buffers, tell);
+        // Told from where they are: a copy would wait for the last one, which was just written.
+        let receive = self.requests.find(request)?;
+        let sizes = receive.sizes.iter().take(receive.buffers.into());
+        for (position, size) in sizes.enumerate() {
+            tell(position, *size);
         }
+        self.requests.remove(request);
         Ok(true)
     }
 

@@ -114,21 +114,19 @@ impl<T> Table<T> {
             .map(|slot| &mut slot.request)
     }
 
-    /// Frees the slot of `id`, and gives the request. `None` if it is not outstanding.
+    /// Frees the slot of `id`, which [`find`](Self::find) has found.
     #[inline]
-    pub(crate) fn remove(&mut self, id: RequestId) -> Option<T>
-    where
-        T: Copy,
-    {
-        let slot = self.slots.get_mut(usize::from(id.index()))?;
+    pub(crate) fn remove(&mut self, id: RequestId) {
+        let Some(slot) = self.slots.get_mut(usize::from(id.index())) else {
+            return;
+        };
         if !slot.in_use || slot.generation != id.generation() {
-            return None;
+            return;
         }
         slot.in_use = false;
         slot.generation = slot.generation.wrapping_add(1);
         slot.next_free = self.first_free;
         self.first_free = id.index();
-        Some(slot.request)
     }
 
     /// Whether `condition` holds for every request that there is.

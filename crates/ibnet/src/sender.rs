@@ -303,8 +303,9 @@ impl SendConnection {
         if !self.test_request(request)? {
             return Ok(None);
         }
-        let send = self.requests.remove(request);
-        Ok(send.map(|send| send.size as usize))
+        let size = self.requests.find(request)?.size;
+        self.requests.remove(request);
+        Ok(Some(size as usize))
     }
 
     /// Requests that are not done, or whose end has not been asked for.

@@ -25,6 +25,11 @@
 //! `iflush`, `test`, closing) runs on one thread at a time. Everything else may run at the same time
 //! on any thread, registering and deregistering memory of the same communicator included.
 //!
+//! The first call of a thread on a communicator that another thread used last costs a system call
+//! (membarrier(2)), and so does deregistering memory of such a communicator. From within a call with a
+//! communicator, which means in the logger or the profiler, no other such call can be made, nor can the
+//! communicator be closed or its memory deregistered: these are errors.
+//!
 //! # Library dependencies
 //!
 //! libc only. libibverbs is loaded by `init`, which says so in one line if it is not there. The shared

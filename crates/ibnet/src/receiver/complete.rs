@@ -25,6 +25,7 @@ impl RecvConnection {
                     watched.arrived(usize::from(arrived.slot));
                 }
                 if let Some(receive) = self.requests.at(arrived.request) {
+                    receive.sizes[usize::from(arrived.position)] = arrived.size;
                     receive.outstanding = receive.outstanding.saturating_sub(1);
                 }
             }

@@ -23,9 +23,20 @@ const LARGEST: u32 = 4096;
 /// Writes with immediate that are built and not posted.
 pub(super) struct Gathered {
     chain: Box<[SendRequest; MAX_GROUP]>,
+    /// What each of them is of.
+    messages: [Message; MAX_GROUP],
     count: usize,
     /// The path of all of them.
     path: usize,
+}
+
+/// What has to be known of a message once it is posted.
+#[derive(Clone, Copy, Default)]
+struct Message {
+    /// Slot of its request.
+    request: u16,
+    size: u32,
+    parent: Option<NonZeroUsize>,
 }
 
 impl Gathered {
@@ -33,8 +44,19 @@ impl Gathered {
         let request = SendRequest::write_with_immediate(0, None, RemoteAddress::default(), 0);
         Self {
             chain: Box::new([request; MAX_GROUP]),
+            messages: [Message::default(); MAX_GROUP],
             count: 0,
             path: 0,
+        }
+    }
+
+    /// What their completion will say.
+    #[inline]
+    fn work(&self) -> WorkId {
+        WorkId {
+            path: self.path,
+            parts: self.count as u8,
+            requests: self.count as u32,
         }
     }
 }
@@ -64,12 +86,6 @@ impl SendConnection {
         }) else {
             return Ok(None);
         };
-        let work = WorkId {
-            path: number,
-            parts: 1,
-            requests: 1,
-        };
-        self.tell_observer(work, parent, size);
         let path = &mut self.core.paths[number];
         let immediate = Immediate {
             slot: ring::slot(found.id) as u8,
@@ -92,8 +108,12 @@ impl SendConnection {
         write.set_inline(size <= path.max_inline);
         write.set_signaled(false);
         path.posted(1);
-        self.parts[number].push(request.index());
         self.matching.take(found);
+        self.gathered.messages[self.gathered.count] = Message {
+            request: request.index(),
+            size,
+            parent,
+        };
         self.gathered.path = number;
         self.gathered.count += 1;
         let may_wait = size <= LARGEST && self.matching.is_within_group();
@@ -113,23 +133,42 @@ impl SendConnection {
         }
     }
 
+    /// All of them end with the last one's completion.
+    #[cold]
+    fn tell_observer_of_gathered(&mut self) {
+        let work = self.gathered.work();
+        for index in 0..self.gathered.count {
+            let Message { size, parent, .. } = self.gathered.messages[index];
+            self.tell_observer(work, parent, size);
+        }
+    }
+
     /// Posts what has been gathered, if anything has been.
     #[inline]
     pub(crate) fn post_gathered(&mut self) -> Result<(), Failed> {
-        let Gathered { chain, count, path } = &mut self.gathered;
+        if self.watched.is_some() {
+            self.tell_observer_of_gathered();
+        }
+        let work = self.gathered.work();
+        let Gathered {
+            chain,
+            messages,
+            count,
+            ..
+        } = &mut self.gathered;
         let Some(last) = count.checked_sub(1) else {
             return Ok(());
         };
-        let work = WorkId {
-            path: *path,
-            parts: *count as u8,
-            requests: *count as u32,
-        };
         chain[last].set_signaled(true);
         chain[last].set_wr_id(work.encode());
-        let path = &self.core.paths[*path];
+        let path = &self.core.paths[work.path];
         // SAFETY: as in `post_chain`.
         let posted = unsafe { path.queue_pair.post_send(&mut chain[..*count]) };
+        // From here on the peer may count them, and no sooner.
+        let parts = &mut self.parts[work.path];
+        for message in &messages[..*count] {
+            parts.push(message.request);
+        }
         *count = 0;
         self.under_way[path.device] += 1;
         self.spread.sent(1);

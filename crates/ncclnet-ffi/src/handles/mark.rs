@@ -75,7 +75,8 @@ impl Mark {
     #[inline]
     pub(super) fn leave(&self) {
         let calls = self.calls.load(Ordering::Relaxed);
-        self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
+        // Release, both: each of them alone may be what ends somebody's waiting.
+        self.calls.store(calls.wrapping_add(1), Ordering::Release);
         self.inside.store(0, Ordering::Release);
     }
 

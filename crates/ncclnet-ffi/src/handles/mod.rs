@@ -11,7 +11,7 @@
 //! - [`regions`]: registered memory, read by the data path of its communicator;
 //! - [`mark`]: which of them each thread is in a call with.
 //!
-//! What a data-path call pays for all of it is a few loads, two stores to the thread's own mark, and
+//! What a data-path call pays for all of it is a few loads, three stores to the thread's own mark, and
 //! one load for each memory handle. Nothing here knows what the objects
 //! are, and nothing here knows the plugin's functions.
 
@@ -25,5 +25,5 @@ mod token;
 pub(crate) use error::HandleError;
 pub(crate) use regions::Regions;
 pub(crate) use slots::CHUNK;
-pub(crate) use table::{Inside, Table};
+pub(crate) use table::{Inside, Object, Table};
 pub(crate) use token::{Kind, MAX_COMMUNICATORS, ObjectId, RequestToken};

@@ -207,20 +207,27 @@ mod tests {
     use std::thread;
 
     use super::super::error::Expected;
-    use super::super::table::Table;
+    use super::super::table::{Object, Table};
     use super::*;
 
-    type Communicators = Table<(), (), 4>;
+    /// Stands for a communicator.
+    struct Nothing;
+
+    impl Object for Nothing {
+        const KIND: Kind = Kind::Sender;
+    }
+
+    type Communicators = Table<Nothing, (), 4>;
 
     fn communicators() -> Communicators {
-        Table::new(Kind::Sender)
+        Table::new()
     }
 
     #[test]
     fn a_region_is_found_by_its_owner_until_it_is_retired() {
         let (table, regions) = (communicators(), Regions::<_, 4>::new());
-        let owner = table.insert((), ()).unwrap();
-        let other = table.insert((), ()).unwrap();
+        let owner = table.insert(Nothing, ()).unwrap();
+        let other = table.insert(Nothing, ()).unwrap();
         let id = regions.insert(5u32, owner).unwrap();
 
         let mut call = table.enter(owner).unwrap();
@@ -331,7 +338,7 @@ mod tests {
 
         const ROUNDS: usize = 20_000;
         let (table, regions) = (communicators(), Regions::<_, 4>::new());
-        let owner = table.insert((), ()).unwrap();
+        let owner = table.insert(Nothing, ()).unwrap();
         let current = Mutex::new(regions.insert(watched(), owner).unwrap());
         let done = AtomicBool::new(false);
         let (mut found, mut missed) = (0u64, 0u64);

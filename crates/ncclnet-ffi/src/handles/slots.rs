@@ -2,7 +2,8 @@
 //!
 //! The slots lie in chunks of [`CHUNK`] slots. A chunk, once there, stays until the whole storage
 //! goes (for the plugin's tables: never), and a slot is given back to a queue and used again. Where
-//! the chunks are is in an array of its own, most of which is never touched and takes no memory. What a slot means, and how it is told from the slot's former users, is not known here.
+//! the chunks are is in an array of its own, most of which is never touched and takes no memory.
+//! What a slot means, and how it is told from the slot's former users, is not known here.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -16,11 +17,13 @@ pub(crate) const CHUNK: usize = 64;
 /// A growing number of slots that never move, at most `CHUNKS` times [`CHUNK`].
 pub(super) struct Slots<S, const CHUNKS: usize> {
     chunks: [AtomicPtr<S>; CHUNKS],
-    free: Mutex<Free>,
+    /// `None` until a slot is taken: an empty queue is not all zeros.
+    free: Mutex<Option<Box<Free>>>,
     /// The storage owns slots: it may be sent or shared if they may.
     owned: PhantomData<Box<S>>,
 }
 
+#[derive(Default)]
 struct Free {
     /// Slots given back. First in, first out, so that a slot rests for as long as possible.
     queue: VecDeque<u32>,
@@ -34,10 +37,7 @@ impl<S, const CHUNKS: usize> Slots<S, CHUNKS> {
         assert!(CHUNKS * CHUNK <= u32::MAX as usize);
         Self {
             chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
-            free: Mutex::new(Free {
-                queue: VecDeque::new(),
-                used: 0,
-            }),
+            free: Mutex::new(None),
             owned: PhantomData,
         }
     }
@@ -58,7 +58,8 @@ impl<S, const CHUNKS: usize> Slots<S, CHUNKS> {
     /// How many slots are taken.
     pub(super) fn taken(&self) -> usize {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.used as usize - free.queue.len()
+        free.as_ref()
+            .map_or(0, |free| free.used as usize - free.queue.len())
     }
 }
 
@@ -67,6 +68,7 @@ impl<S: Default, const CHUNKS: usize> Slots<S, CHUNKS> {
     pub(super) fn take(&self) -> Option<(u32, &S)> {
         let index = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let free = free.get_or_insert_default();
             match free.queue.pop_front() {
                 Some(index) => index,
                 None => {
@@ -83,7 +85,7 @@ impl<S: Default, const CHUNKS: usize> Slots<S, CHUNKS> {
     /// Gives a slot back. The caller took it and does not use it any more.
     pub(super) fn give_back(&self, index: u32) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.queue.push_back(index);
+        free.get_or_insert_default().queue.push_back(index);
     }
 
     /// Makes `chunk` if it is not there. Called under the lock.
@@ -170,11 +172,9 @@ mod tests {
             }
         });
         assert_eq!(slots.taken(), 0);
-        let all: HashSet<_> = slots.free.lock().unwrap().queue.iter().copied().collect();
-        assert_eq!(
-            all.len(),
-            slots.free.lock().unwrap().used as usize,
-            "none is lost or doubled"
-        );
+        let free = slots.free.lock().unwrap();
+        let free = free.as_ref().unwrap();
+        let all: HashSet<_> = free.queue.iter().copied().collect();
+        assert_eq!(all.len(), free.used as usize, "none is lost or doubled");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each slot has a word, the generation of its object and its state, and an owner: the mark of the
 //! thread that used the object last ([`super::mark`]). Entering checks the word, that the owner is
-//! this thread, and writes its mark: a handful of plain loads and one store. It never waits. Another
+//! this thread, and writes its mark: a handful of plain loads and a store. It never waits. Another
 //! thread first takes the object over, which costs a system call. NCCL promises to use a
 //! communicator's data path from one thread at a time; should it not, the second thread gets
 //! [`HandleError::Busy`] instead of a data race.
@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -26,16 +26,22 @@ use super::slots::Slots;
 use super::token::{Kind, ObjectId, RequestToken};
 
 /// Objects of one kind: `T` for one call at a time, `S` shared by all threads.
+///
+/// An empty one is all zeros, so that a static one takes no room in the library's file.
 pub(crate) struct Table<T, S, const CHUNKS: usize> {
-    kind: Kind,
     slots: Slots<Slot<T, S>, CHUNKS>,
 }
 
-impl<T: Send, S: Send, const CHUNKS: usize> Table<T, S, CHUNKS> {
-    /// An empty table for objects of `kind`, at most `CHUNKS` times [`CHUNK`](super::CHUNK).
-    pub(crate) const fn new(kind: Kind) -> Self {
+/// What can be in a table.
+pub(crate) trait Object: Send {
+    /// The kind of its handles.
+    const KIND: Kind;
+}
+
+impl<T: Object, S: Send, const CHUNKS: usize> Table<T, S, CHUNKS> {
+    /// An empty table for at most `CHUNKS` times [`CHUNK`](super::CHUNK) objects.
+    pub(crate) const fn new() -> Self {
         Self {
-            kind,
             slots: Slots::new(),
         }
     }
@@ -48,13 +54,13 @@ impl<T: Send, S: Send, const CHUNKS: usize> Table<T, S, CHUNKS> {
     /// Adds an object.
     pub(crate) fn insert(&self, object: T, shared: S) -> Result<ObjectId, HandleError> {
         make_barriers_light();
-        let (index, slot) = self.slots.take().ok_or(HandleError::Full(self.kind))?;
+        let (index, slot) = self.slots.take().ok_or(HandleError::Full(T::KIND))?;
         let word = Word(slot.word.load(Ordering::Acquire));
         // SAFETY: the slot is free, so its word lets nobody in, and `take` gave it to this thread alone.
         unsafe { *slot.object.get() = Some(object) };
         *slot.shared() = Some(shared);
         let id = ObjectId {
-            kind: self.kind,
+            kind: T::KIND,
             index,
             generation: word.generation(),
         };
@@ -160,16 +166,28 @@ impl<T: Send, S: Send, const CHUNKS: usize> Table<T, S, CHUNKS> {
         Ok(result)
     }
 
+    /// Whether this thread is in a call with object `id`, from within which it asks.
+    pub(crate) fn is_inside(&self, id: ObjectId) -> bool {
+        self.slots.get(id.index).is_some_and(|slot| {
+            let owner = slot.owner();
+            owner.is_mine() && owner.is_inside(slot.address())
+        })
+    }
+
     /// Waits until the call that is inside object `id` at this moment, if there is one, has left it.
+    /// It must not be one of this thread ([`is_inside`](Self::is_inside)).
     ///
     /// Calls are short and wait for nothing themselves; a call that enters later is not waited for.
     pub(crate) fn wait_for_call_inside(&self, id: ObjectId) {
         let Some(slot) = self.slots.get(id.index) else {
             return;
         };
-        // SeqCst: see `Regions`. This thread itself is in no call.
-        let is_mine = || slot.owner().is_mine();
-        if is_mine() {
+        // After what the caller has marked, see `Regions`.
+        fence(Ordering::SeqCst);
+        let owner = slot.owner();
+        // This thread itself is in no call. And whoever enters from here on passes a barrier, because
+        // it takes the object over, and sees the mark.
+        if owner.is_mine() || owner.is(&NOBODY) {
             return;
         }
         heavy_barrier();
@@ -258,7 +276,9 @@ impl<T, S> Slot<T, S> {
             slot: self,
             next: before,
         };
-        if !before.is_mine() && !before.is(&NOBODY) {
+        if before.is_mine() || before.is(&NOBODY) {
+            fence(Ordering::SeqCst);
+        } else {
             heavy_barrier();
         }
         if before.is_inside(self.address()) {
@@ -386,14 +406,14 @@ impl Inside<'_> {
 }
 
 /// Frees a slot for the next generation, whatever happens.
-struct Vacating<'a, T: Send, S: Send, const CHUNKS: usize> {
+struct Vacating<'a, T: Object, S: Send, const CHUNKS: usize> {
     table: &'a Table<T, S, CHUNKS>,
     seized: Option<Seized<'a, T, S>>,
     index: u32,
     word: Word,
 }
 
-impl<T: Send, S: Send, const CHUNKS: usize> Drop for Vacating<'_, T, S, CHUNKS> {
+impl<T: Object, S: Send, const CHUNKS: usize> Drop for Vacating<'_, T, S, CHUNKS> {
     fn drop(&mut self) {
         // Before anybody else gets the slot.
         if let Some(seized) = self.seized.take() {
@@ -463,8 +483,16 @@ mod tests {
     use super::super::slots::CHUNK;
     use super::*;
 
+    impl Object for Vec<u32> {
+        const KIND: Kind = Kind::Sender;
+    }
+
+    impl Object for u32 {
+        const KIND: Kind = Kind::Receiver;
+    }
+
     fn table() -> Table<Vec<u32>, u32, 16> {
-        Table::new(Kind::Sender)
+        Table::new()
     }
 
     #[test]
@@ -558,7 +586,10 @@ mod tests {
     fn an_object_goes_from_thread_to_thread() {
         const THREADS: u64 = 4;
         const ROUNDS: u64 = 200;
-        let table = Table::<(u64, [u64; 16]), (), 1>::new(Kind::Sender);
+        impl Object for (u64, [u64; 16]) {
+            const KIND: Kind = Kind::Sender;
+        }
+        let table = Table::<(u64, [u64; 16]), (), 1>::new();
         let ids = [0; 3].map(|_| table.insert((0, [0; 16]), ()).unwrap());
         thread::scope(|scope| {
             for number in 0..THREADS {
@@ -591,7 +622,7 @@ mod tests {
     /// Slots are used again by other threads while their first users still ask for what was there.
     #[test]
     fn nobody_enters_what_was_closed() {
-        let table = Table::<u32, (), 1>::new(Kind::Receiver);
+        let table = Table::<u32, (), 1>::new();
         // All others are taken, so that each is followed by the next in the same slot.
         for _ in 1..CHUNK {
             table.insert(0, ()).unwrap();
@@ -646,14 +677,14 @@ mod tests {
 
     #[test]
     fn a_full_table_says_so() {
-        let table = Table::<(), (), 1>::new(Kind::Listener);
-        let second = table.insert((), ()).unwrap();
+        let table = Table::<u32, (), 1>::new();
+        let second = table.insert(0, ()).unwrap();
         for _ in 1..CHUNK {
-            table.insert((), ()).unwrap();
+            table.insert(0, ()).unwrap();
         }
-        assert_eq!(table.insert((), ()), Err(HandleError::Full(Kind::Listener)));
-        table.close(second, |(), ()| ()).unwrap();
-        assert!(table.insert((), ()).is_ok());
+        assert_eq!(table.insert(0, ()), Err(HandleError::Full(Kind::Receiver)));
+        table.close(second, |_, ()| ()).unwrap();
+        assert!(table.insert(0, ()).is_ok());
     }
 
     /// Many threads enter, close and add; a counter that is not atomic would lose updates if two
@@ -661,7 +692,10 @@ mod tests {
     #[test]
     fn threads_exclude_each_other() {
         struct Counter(u64);
-        let table = Table::<Counter, (), 1>::new(Kind::Receiver);
+        impl Object for Counter {
+            const KIND: Kind = Kind::Receiver;
+        }
+        let table = Table::<Counter, (), 1>::new();
         let entered = AtomicUsize::new(0);
         let refused = AtomicUsize::new(0);
         let id = table.insert(Counter(0), ()).unwrap();

@@ -1,6 +1,7 @@
 //! The data path: send, grouped receive, test.
 //!
-//! No lock, no allocation, no log, no system call of our own on the way to success.
+//! No lock, no allocation, no log, no system call of our own on the way to success, but for the first
+//! call of a thread on a communicator that another one used before.
 
 use std::ffi::{c_int, c_void};
 use std::{ptr, slice};

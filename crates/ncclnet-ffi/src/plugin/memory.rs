@@ -88,6 +88,14 @@ pub(crate) fn deregister(communicator: *mut c_void, handle: *mut c_void) -> Resu
     }
     let owner = ObjectId::communicator(communicator)?;
     let id = ObjectId::from_pointer(handle, Kind::Region)?;
+    let is_inside = match owner.kind {
+        Kind::Sender => SENDERS.is_inside(owner),
+        _ => RECEIVERS.is_inside(owner),
+    };
+    if is_inside {
+        // That call may be using the memory, and cannot be waited for.
+        return Err(HandleError::Busy.into());
+    }
     // Whoever takes it off the communicator's list is the one who ends it: of two threads that
     // deregister the same handle, or one that does and one that closes, only one goes on.
     if !with_memory(owner, |memory| memory.regions.remove(&id))? {

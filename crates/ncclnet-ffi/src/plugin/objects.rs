@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ibnet::{RecvConnection, Region, Registrar, SendConnection};
 
-use crate::handles::{CHUNK, Kind, MAX_COMMUNICATORS, ObjectId, Regions, Table};
+use crate::handles::{CHUNK, Kind, MAX_COMMUNICATORS, Object, ObjectId, Regions, Table};
 use crate::plugin::device::Properties;
 use crate::plugin::lifecycle::Context;
 use crate::plugin::listening::Listening;
@@ -20,19 +20,33 @@ const MAX_REGIONS: usize = 1 << 24;
 const COMMUNICATORS: usize = MAX_COMMUNICATORS as usize / CHUNK;
 
 /// Contexts. Several threads use one at the same time, so all of it is the shared part.
-pub(super) static CONTEXTS: Table<(), Context, { MAX_CONTEXTS / CHUNK }> =
-    Table::new(Kind::Context);
+pub(super) static CONTEXTS: Table<(), Context, { MAX_CONTEXTS / CHUNK }> = Table::new();
 
 /// `listenComm`, and the device that it listens on.
-pub(super) static LISTENERS: Table<Listening, Arc<Properties>, COMMUNICATORS> =
-    Table::new(Kind::Listener);
+pub(super) static LISTENERS: Table<Listening, Arc<Properties>, COMMUNICATORS> = Table::new();
 
 /// `sendComm`.
-pub(super) static SENDERS: Table<SendConnection, Memory, COMMUNICATORS> = Table::new(Kind::Sender);
+pub(super) static SENDERS: Table<SendConnection, Memory, COMMUNICATORS> = Table::new();
 
 /// `recvComm`.
-pub(super) static RECEIVERS: Table<RecvConnection, Memory, COMMUNICATORS> =
-    Table::new(Kind::Receiver);
+pub(super) static RECEIVERS: Table<RecvConnection, Memory, COMMUNICATORS> = Table::new();
+
+/// The part of a context that one call at a time may use: there is none.
+impl Object for () {
+    const KIND: Kind = Kind::Context;
+}
+
+impl Object for Listening {
+    const KIND: Kind = Kind::Listener;
+}
+
+impl Object for SendConnection {
+    const KIND: Kind = Kind::Sender;
+}
+
+impl Object for RecvConnection {
+    const KIND: Kind = Kind::Receiver;
+}
 
 /// `mhandle`.
 pub(super) static REGIONS: Regions<Region, { MAX_REGIONS / CHUNK }> = Regions::new();

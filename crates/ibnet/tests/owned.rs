@@ -93,6 +93,42 @@ fn dropped_tickets_are_an_error_and_no_endless_wait() {
 }
 
 #[test]
+fn receives_that_nobody_asks_for_do_not_stop_the_others() {
+    let fabric = fabric();
+    let (mut sending, mut receiving) = connect(&fabric);
+    let send = |sending: &mut SendConnection, bytes: usize, tag| {
+        let buffer = sending.registrar().buffer(bytes).unwrap();
+        let ticket = sending.send(buffer, tag).unwrap();
+        sending.wait(ticket).unwrap();
+    };
+    // One is asked for last of all.
+    let first = receiving.recv(receiving.registrar().buffer(8).unwrap(), 0);
+    let first = first.unwrap();
+    send(&mut sending, 3, 0);
+    for _ in 0..600 {
+        let ticket = receiving
+            .recv(receiving.registrar().buffer(8).unwrap(), 0)
+            .unwrap();
+        send(&mut sending, 8, 0);
+        assert_eq!(receiving.wait(ticket).unwrap().len(), 8);
+    }
+    // More buffers than can be announced at a time have arrived.
+    let mut groups = Vec::new();
+    for _ in 0..100 {
+        let group = (0..8).map(|tag| (receiving.registrar().buffer(8).unwrap(), tag));
+        groups.push(receiving.recv_group(group.collect()).unwrap());
+        for tag in 0..8 {
+            send(&mut sending, tag as usize, tag);
+        }
+    }
+    for ticket in groups.into_iter().rev() {
+        let lengths = receiving.wait_group(ticket).unwrap();
+        assert!(lengths.iter().map(|buffer| buffer.len()).eq(0..8));
+    }
+    assert_eq!(receiving.wait(first).unwrap().len(), 3);
+}
+
+#[test]
 fn what_the_receiver_has_taken_is_done_although_the_acknowledgement_is_lost() {
     let fabric = fabric();
     let (mut sending, mut receiving) = connect(&fabric);

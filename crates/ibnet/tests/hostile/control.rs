@@ -3,9 +3,10 @@
 
 use std::net::Shutdown;
 
+use ibnet::Error;
 use simverbs::Random;
 
-use crate::rogue::{Receiver, Sender, Trap};
+use crate::rogue::{Entry, Receiver, Sender, Trap};
 use crate::stage::{Stage, recv_failure, says, send_failure};
 use crate::wire::{
     CLOSING, Closing, ENDPOINT, Endpoint, HELLO, PLAN, READY, REFUSAL, Ready, Refusal, VERSION,
@@ -116,6 +117,44 @@ fn of_a_sender() {
         says(&send_failure(&mut receiver.sending), &[PEER, what]);
     }
     drop((attacked, trap, victim));
+    stage.end();
+}
+
+#[test]
+fn a_farewell_cannot_count_what_was_not_posted() {
+    // A message that waits for the others of its group has not left. Were it taken for arrived, its
+    // memory would be the application's again, and be sent from later.
+    let stage = Stage::new();
+    let victim = stage.open("real", |_| {});
+    let trap = Trap::new(&stage.fabric);
+    let mut receiver = Receiver::accept(&trap, &victim, |_| {}).unwrap();
+    for id in [256, 257] {
+        let entry = Entry {
+            group: 2,
+            position: (id % 2) as u8,
+            ..receiver.entry(id)
+        };
+        receiver.announce(&entry);
+    }
+    let memory = [7_u8; 4];
+    let sending = &mut receiver.sending;
+    let data = memory.as_ptr().cast_mut();
+    // SAFETY: the memory outlives the connection, and is only read.
+    let region = unsafe { sending.registrar().register(data, 4) }.unwrap();
+    // SAFETY: as above.
+    let sent = unsafe { sending.isend(data, 4, 7, Some(&region)) };
+    let sent = sent.unwrap().unwrap();
+    let parts_taken = vec![1];
+    receiver.line.say(&frame(CLOSING, &Closing { parts_taken }));
+    // This looks at what the peer says, and sends nothing: the memory is not registered.
+    let error = crate::stage::until(|| {
+        // SAFETY: nothing is sent.
+        let refused = unsafe { receiver.sending.isend(data, 4, 7, None) }.unwrap_err();
+        (!matches!(refused, Error::InvalidArgument(_))).then_some(refused)
+    });
+    says(&error, &[PEER, "counts parts which were never sent"]);
+    assert!(receiver.sending.test(sent).is_err());
+    drop((region, receiver, trap, victim));
     stage.end();
 }
 

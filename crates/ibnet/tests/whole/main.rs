@@ -10,6 +10,7 @@ mod arguments;
 mod closing;
 mod fatal;
 mod features;
+mod gathering;
 mod handshakes;
 mod limits;
 mod posting;

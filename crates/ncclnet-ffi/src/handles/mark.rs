@@ -169,12 +169,17 @@ pub(super) fn heavy_barrier() {
         .or_else(|_| register())
         .and_then(|()| membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED));
     if passed.is_err() {
-        // It was there and is forbidden now. From here on barriers are real ones; those that were
-        // passed without are as good as one once the processors have written what they held back.
-        const LONG_ENOUGH: Duration = Duration::from_millis(10);
-        IS_FENCED.store(true, Ordering::SeqCst);
-        thread::sleep(LONG_ENOUGH);
+        fall_back();
     }
+}
+
+/// The kernel's barrier was there and is forbidden now. From here on barriers are real ones; those that
+/// were passed without are as good as one once the processors have written what they held back.
+#[cold]
+fn fall_back() {
+    const LONG_ENOUGH: Duration = Duration::from_millis(10);
+    IS_FENCED.store(true, Ordering::SeqCst);
+    thread::sleep(LONG_ENOUGH);
 }
 
 /// From here on barriers are light ones if this kernel has heavy ones. Cheap, but for the first time.
@@ -238,6 +243,27 @@ mod tests {
         heavy_barrier();
         heavy_barrier();
         light_barrier();
+    }
+
+    #[test]
+    fn barriers_that_become_forbidden_are_real_ones_from_then_on() {
+        make_barriers_light();
+        let were_light = !IS_FENCED.load(Ordering::SeqCst);
+        // What `heavy_barrier` does when the kernel refuses. Harmless to other tests: real barriers
+        // are as good.
+        fall_back();
+        assert!(IS_FENCED.load(Ordering::SeqCst));
+        let mine = Mark::mine();
+        assert!(mine.enter(0x200));
+        mine.leave();
+        heavy_barrier();
+        assert!(
+            IS_FENCED.load(Ordering::SeqCst),
+            "nothing makes them light again"
+        );
+        if were_light {
+            IS_FENCED.store(false, Ordering::SeqCst);
+        }
     }
 
     /// Store buffering: of two threads that each write and then read what the other writes, at least

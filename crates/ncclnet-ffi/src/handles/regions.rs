@@ -318,6 +318,54 @@ mod tests {
         assert_eq!(regions.insert(2, owner).unwrap().generation, 0);
     }
 
+    /// Two threads take the communicator from each other and look regions up, a third retires and
+    /// adds them.
+    #[test]
+    fn nothing_is_dropped_while_owners_change() {
+        struct Cell(AtomicBool);
+        impl Drop for Cell {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::SeqCst);
+            }
+        }
+        const ROUNDS: usize = 3000;
+        let (table, regions) = (communicators(), Regions::<_, 4>::new());
+        let owner = table.insert(Nothing, ()).unwrap();
+        let alive = || Cell(AtomicBool::new(true));
+        let current = Mutex::new(regions.insert(alive(), owner).unwrap());
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut found = 0_u32;
+                    while !done.load(Ordering::SeqCst) || found == 0 {
+                        let id = *current.lock().unwrap();
+                        // Busy: it is the other one's turn.
+                        let Ok(mut call) = table.enter(owner) else {
+                            thread::yield_now();
+                            continue;
+                        };
+                        if let Ok(region) = regions.get(id.to_pointer(), call.parts().1) {
+                            found += 1;
+                            if found.is_multiple_of(16) {
+                                thread::yield_now();
+                            }
+                            assert!(region.0.load(Ordering::SeqCst), "dropped under a call");
+                        }
+                    }
+                });
+            }
+            for _ in 0..ROUNDS {
+                let next = regions.insert(alive(), owner).unwrap();
+                let old = std::mem::replace(&mut *current.lock().unwrap(), next);
+                let wait = || table.wait_for_call_inside(owner);
+                drop(regions.retire(old, owner, wait).unwrap());
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(regions.len(), 1);
+    }
+
     /// One thread looks regions up in calls, another retires and adds them. A region that was
     /// retired while a call could still read it would be seen as dead by that call.
     #[test]

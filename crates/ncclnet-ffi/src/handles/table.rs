@@ -487,6 +487,10 @@ mod tests {
         const KIND: Kind = Kind::Sender;
     }
 
+    impl Object for (u64, [u64; 16]) {
+        const KIND: Kind = Kind::Sender;
+    }
+
     impl Object for u32 {
         const KIND: Kind = Kind::Receiver;
     }
@@ -586,9 +590,6 @@ mod tests {
     fn an_object_goes_from_thread_to_thread() {
         const THREADS: u64 = 4;
         const ROUNDS: u64 = 200;
-        impl Object for (u64, [u64; 16]) {
-            const KIND: Kind = Kind::Sender;
-        }
         let table = Table::<(u64, [u64; 16]), (), 1>::new();
         let ids = [0; 3].map(|_| table.insert((0, [0; 16]), ()).unwrap());
         thread::scope(|scope| {
@@ -617,6 +618,61 @@ mod tests {
         for id in ids {
             assert_eq!(table.enter(id).unwrap().0, ROUNDS);
         }
+    }
+
+    #[test]
+    fn memory_may_not_go_from_within_a_call() {
+        let table = table();
+        let id = table.insert(vec![], 0).unwrap();
+        assert!(!table.is_inside(id));
+        let call = table.enter(id).unwrap();
+        assert!(table.is_inside(id));
+        thread::scope(|scope| {
+            let elsewhere = scope.spawn(|| table.is_inside(id));
+            assert!(!elsewhere.join().unwrap(), "another thread can wait");
+        });
+        drop(call);
+        assert!(!table.is_inside(id));
+    }
+
+    #[test]
+    fn the_heir_of_a_dead_thread_s_place_sees_what_it_has_left() {
+        let table = Table::<u32, (), 1>::new();
+        let id = table.insert(0, ()).unwrap();
+        // Threads one after the other have their control blocks in the same place, as a rule.
+        for round in 0..50 {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut object = table.enter(id).unwrap();
+                    assert_eq!(*object, round);
+                    *object += 1;
+                });
+            });
+        }
+        assert_eq!(*table.enter(id).unwrap(), 50);
+    }
+
+    #[test]
+    fn whoever_waits_while_the_object_is_closed_waits_for_that() {
+        let table = table();
+        let id = table.insert(vec![7], 0).unwrap();
+        drop(table.enter(id).unwrap());
+        let (closing, has_closed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while closing.load(Ordering::SeqCst) == 0 {
+                    thread::yield_now();
+                }
+                table.wait_for_call_inside(id);
+                assert_eq!(has_closed.load(Ordering::SeqCst), 1);
+            });
+            let closed = table.close(id, |_, _| {
+                closing.store(1, Ordering::SeqCst);
+                thread::sleep(std::time::Duration::from_millis(20));
+                has_closed.store(1, Ordering::SeqCst);
+            });
+            closed.unwrap();
+        });
     }
 
     /// Slots are used again by other threads while their first users still ask for what was there.

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -49,9 +50,9 @@ usage: ncclnet-bench [run] --net [LABEL=]FILE[:SYMBOL] ... [OPTIONS]
        ncclnet-bench report FILE.json ... [--out DIR] [--json FILE]
        ncclnet-bench shrink LIBNCCL COPY
 
-FILE is a network plugin, or NCCL's library, whose own InfiniBand transport is then measured. Without
-SYMBOL the newest ncclNetPlugin_vN is taken, or ncclNetIb of NCCL. Several networks are measured in
-turn, and the first one's figures are divided by the others'.
+FILE is a path, or a name on the library path: of a network plugin, or of NCCL's library, whose own
+InfiniBand transport is then measured. Without SYMBOL the newest ncclNetPlugin_vN is taken, or ncclNetIb
+of NCCL. Several networks are measured in turn, and the first one's figures are divided by the others'.
 
 Where the two ends are:
   --one-thread             Both in one thread: what the network costs the processor
@@ -69,7 +70,7 @@ What is measured:
   --windows LIST           Receives under way, at most 32 (1,8,32)
   --groups LIST            Messages per receive, at most 8 (1,8)
   --paths LIST             In one thread: queue pairs per connection (1), by NCCL_IB_QPS_PER_CONNECTION
-  --connections LIST       Connections that are open (1,10,100,1000)
+  --connections LIST       Connections that are open (1,10,100,1000); made in five parts, in turn
   --registrations LIST     Registrations that are live (1K,10K,100K, in decimal)
 
 How:
@@ -97,20 +98,31 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Req
         None => return Ok(Request::Help),
     };
     let parser = Parser::from_args(rest.iter().cloned());
+    let mut option = String::new();
     let request = match name.as_str() {
         "help" => return Ok(Request::Help),
-        "run" => run(parser),
+        "run" => run(parser, &mut option),
         "worker" => worker(parser),
         "report" => report(parser),
         "shrink" => shrink(parser),
         other => return Err(format!("there is no command `{other}`; --help tells them")),
     };
-    request.map_err(|error| format!("{error}; --help tells the options"))
+    request.map_err(|error| {
+        if !option.is_empty() {
+            option.push_str(": ");
+        }
+        format!("{option}{error}; --help tells the options")
+    })
 }
 
-fn run(mut parser: Parser) -> Result<Request, lexopt::Error> {
+/// `option` is the one at hand when something is wrong with its value.
+fn run(mut parser: Parser, option: &mut String) -> Result<Request, lexopt::Error> {
     let mut given = Given::default();
     while let Some(argument) = parser.next()? {
+        option.clear();
+        if let Long(name) = argument {
+            *option = format!("--{name}");
+        }
         match argument {
             Short('h') | Long("help") => return Ok(Request::Help),
             Long("net") => given.sources.push(source(&mut parser)?),
@@ -135,9 +147,13 @@ fn run(mut parser: Parser) -> Result<Request, lexopt::Error> {
             Long("title") => given.title = Some(parser.value()?.string()?),
             Long("out") => given.output.folder = Some(parser.value()?.into()),
             Long("json") => given.output.json = Some(parser.value()?.into()),
-            other => return Err(other.unexpected()),
+            other => {
+                option.clear();
+                return Err(other.unexpected());
+            }
         }
     }
+    option.clear();
     given.request().map_err(lexopt::Error::from)
 }
 
@@ -201,6 +217,14 @@ impl Given {
         let in_one_thread = place == Place::OneThread;
         if !in_one_thread && (self.merged.is_some() || self.paths.is_some() || self.callgrind) {
             return Err("--merged, --paths and --callgrind go with --one-thread only".to_owned());
+        }
+        if let Some(merged) = &self.merged {
+            let names: BTreeSet<&str> = merged.split('+').collect();
+            if names.len() < 2 || names.contains("") {
+                return Err(format!(
+                    "--merged: {merged}: expected several devices, as NAME+NAME"
+                ));
+            }
         }
         if self.perftest && place != Place::TwoProcesses {
             return Err("--perftest goes with two processes on one host only".to_owned());
@@ -372,7 +396,9 @@ fn scaled(parser: &mut Parser, thousand: usize, most: usize) -> Result<Vec<usize
             .ok()
             .and_then(|number| number.checked_mul(factor));
         let number = number.filter(|number| (1..=most).contains(number));
-        number.ok_or_else(|| format!("`{item}`: expected a number from 1 to {most}").into())
+        number.ok_or_else(|| {
+            format!("`{item}`: expected a number from 1 to {most}, which K or M may follow").into()
+        })
     };
     items.iter().map(read).collect()
 }
@@ -477,5 +503,20 @@ mod tests {
             let error = request(line).unwrap_err();
             assert!(error.contains(named), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_option() {
+        let text = |line: &str| request(line).unwrap_err();
+        for (line, option) in [
+            ("--net a=x.so --windows 33", "--windows"),
+            ("--net a=x.so --sizes 1G", "--sizes"),
+            ("--net a=x.so --connections abc", "--connections"),
+            ("--net a=x.so --one-thread --merged null0", "--merged"),
+            ("--net a=x.so --one-thread --merged null0+null0", "--merged"),
+        ] {
+            assert!(text(line).starts_with(option), "{}", text(line));
+        }
+        assert!(!text("--net a=x.so --rounds 0 --windows 1").starts_with("--windows"));
     }
 }

@@ -21,6 +21,7 @@ mod stats;
 mod worker;
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
 fn perform(request: Request, arguments: &[std::ffi::OsString]) -> Result<(), Failure> {
     let text = |error: std::io::Error| Failure(error.to_string());
     match request {
-        Request::Help => print!("{}", args::HELP),
+        Request::Help => say(args::HELP)?,
         Request::Run { plan, output } => {
             let words = arguments
                 .iter()
@@ -61,6 +62,7 @@ fn perform(request: Request, arguments: &[std::ffi::OsString]) -> Result<(), Fai
                 .chain(words)
                 .collect();
             let run = controller::run(&plan, command)?;
+            let is_empty = run.figures.is_empty();
             let report = Report {
                 format: FORMAT,
                 date: report::today(),
@@ -68,6 +70,9 @@ fn perform(request: Request, arguments: &[std::ffi::OsString]) -> Result<(), Fai
                 runs: vec![run],
             };
             show(&report, &output)?;
+            if is_empty {
+                return Err(Failure("nothing was measured".to_owned()));
+            }
         }
         Request::Listen {
             address,
@@ -112,7 +117,7 @@ fn show(report: &Report, output: &Output) -> Result<(), Failure> {
         report.version,
         tables.join("\n")
     );
-    println!("{text}");
+    say(&format!("{text}\n"))?;
     let json = |pretty: bool| {
         let json = if pretty {
             serde_json::to_string_pretty(report)
@@ -122,7 +127,7 @@ fn show(report: &Report, output: &Output) -> Result<(), Failure> {
         json.map_err(|error| Failure(format!("cannot write the results as JSON: {error}")))
     };
     match output.json.as_deref() {
-        Some(path) if path == Path::new("-") => println!("{JSON_MARK}{}", json(false)?),
+        Some(path) if path == Path::new("-") => say(&format!("{JSON_MARK}{}\n", json(false)?))?,
         Some(path) => write(path, &json(true)?)?,
         None => {}
     }
@@ -141,6 +146,20 @@ fn show(report: &Report, output: &Output) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Writes to standard output. That nobody reads it any more is no failure.
+fn say(text: &str) -> Result<(), Failure> {
+    let mut output = std::io::stdout().lock();
+    match output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+    {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

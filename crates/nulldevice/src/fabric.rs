@@ -5,8 +5,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::owner;
 use crate::queue_pair::NullQp;
 
-/// Numbers begin here, so that a small number that went astray finds nobody.
-const FIRST_NUMBER: u32 = 0x100;
+/// Numbers begin here: at another place in each process, so that one of another process, or a small one
+/// that went astray, finds nobody.
+fn first_number() -> u32 {
+    const PROCESSES: u32 = 1 << 10;
+    const EACH: u32 = 1 << 14;
+    // Neighbours are far from each other.
+    let process = std::process::id().wrapping_mul(389) % PROCESSES;
+    process * EACH + 0x100
+}
 
 #[derive(Default)]
 struct Table {
@@ -29,12 +36,12 @@ pub(crate) fn add(qp: *mut NullQp) -> Option<u32> {
     let mut table = table();
     let address = qp.expose_provenance();
     if let Some(number) = table.free.pop() {
-        table.places[(number - FIRST_NUMBER) as usize] = address;
+        table.places[(number - first_number()) as usize] = address;
         return Some(number);
     }
     let number = u32::try_from(table.places.len())
         .ok()?
-        .checked_add(FIRST_NUMBER)?;
+        .checked_add(first_number())?;
     table.places.push(address);
     Some(number)
 }
@@ -42,7 +49,7 @@ pub(crate) fn add(qp: *mut NullQp) -> Option<u32> {
 /// Takes the number away again.
 pub(crate) fn remove(number: u32) {
     let mut table = table();
-    table.places[(number - FIRST_NUMBER) as usize] = 0;
+    table.places[(number - first_number()) as usize] = 0;
     table.free.push(number);
     if table.free.len() == table.places.len() {
         owner::release();
@@ -52,7 +59,7 @@ pub(crate) fn remove(number: u32) {
 /// The queue pair with that number, or null.
 pub(crate) fn find(number: u32) -> *mut NullQp {
     let table = table();
-    let place = number.checked_sub(FIRST_NUMBER);
+    let place = number.checked_sub(first_number());
     let address = place.and_then(|place| table.places.get(place as usize));
     std::ptr::with_exposed_provenance_mut(address.copied().unwrap_or(0))
 }

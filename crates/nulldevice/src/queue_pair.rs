@@ -170,6 +170,13 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     // SAFETY: the caller's handle and argument. Changing a queue pair's state while another thread
     // posts to it is against the rules of libibverbs, too.
     let (this, wanted) = unsafe { (&mut *qp, attributes.read()) };
+    if has(ibv_qp_attr_mask::IBV_QP_DEST_QPN) && fabric::find(wanted.dest_qp_num).is_null() {
+        eprintln!(
+            "null device: queue pair {:#x} is none of this process: both ends of a connection must be",
+            wanted.dest_qp_num
+        );
+        return libc::EINVAL;
+    }
     if has(ibv_qp_attr_mask::IBV_QP_STATE) {
         match (this.raw.state, wanted.qp_state) {
             (_, IBV_QPS_RESET) => this.reset(),

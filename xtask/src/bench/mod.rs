@@ -88,6 +88,13 @@ pub(crate) fn command(parsed: &Parsed) -> Result<u8> {
         tests: parsed.value("--tests").map(str::to_owned),
     };
     // A wrong option should not be found out after a part has been measured.
+    if let Some(unknown) = extent.unknown() {
+        let mut known = [null::TESTS, devices::TESTS].concat();
+        known.sort_unstable();
+        known.dedup();
+        let known = known.join(", ");
+        fail!("`--tests`: there is no test `{unknown}`; there are {known}");
+    }
     let options = devices::options(parsed)?;
     setup::ensure(&[Group::Build])?;
     let products = Products::make(parsed.value("--nccl").map(Path::new))?;
@@ -106,6 +113,13 @@ pub(crate) fn command(parsed: &Parsed) -> Result<u8> {
 }
 
 impl Extent {
+    /// A test that is asked for and not known.
+    fn unknown(&self) -> Option<&str> {
+        let tests = self.tests.as_deref()?;
+        let is_known = |test: &&str| null::TESTS.contains(test) || devices::TESTS.contains(test);
+        tests.split(',').map(str::trim).find(|test| !is_known(test))
+    }
+
     /// Whether a part that has these tests has anything to do.
     fn has_any(&self, known: &[&str]) -> bool {
         let wanted = self.tests.as_deref();
@@ -191,5 +205,8 @@ mod tests {
         assert_eq!(some.tests_of(null::TESTS), "loop");
         assert_eq!(some.tests_of(devices::TESTS), "latency");
         assert!(!extent(Some("loop")).has_any(devices::TESTS));
+        assert_eq!(some.unknown(), None);
+        assert_eq!(extent(Some("loop,lop")).unknown(), Some("lop"));
+        assert_eq!(all.unknown(), None);
     }
 }

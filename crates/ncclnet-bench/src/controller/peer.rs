@@ -99,7 +99,14 @@ impl Peer {
         match protocol::read(&mut self.input) {
             Ok(Some(Answer::Failed(why))) => Err(Failure(format!("{what}: {why}"))),
             Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(Failure(format!("{what}: the worker has ended"))),
+            Ok(None) => {
+                // It has closed its end, so it is about to be gone.
+                let how = match self.child.as_mut().map(Child::wait) {
+                    Some(Ok(status)) if !status.success() => format!(": {status}"),
+                    _ => String::new(),
+                };
+                Err(Failure(format!("{what}: the worker has ended{how}")))
+            }
             Err(error) => Err(Failure(format!("{what}: {error}"))),
         }
     }

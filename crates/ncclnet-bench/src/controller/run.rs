@@ -353,17 +353,27 @@ impl Session<'_> {
             });
             let conditions = [("connections", target as u64)];
             let turns = turns.collect();
-            let figures = take(
+            let mut figures = take(
                 "connections",
                 &conditions,
                 PARTS,
                 turns,
                 &mut self.run.notes,
             );
+            let notes = &mut self.run.notes;
+            contenders.retain(|(label, contender)| {
+                let made = contender.connections;
+                if made < target {
+                    // What they have taken is not what so many take.
+                    figures.iter_mut().for_each(|figure| figure.forget(label));
+                    note(notes, format!("{label}: {made} of {target} connections"));
+                }
+                made >= target
+            });
+            figures.retain(|figure| !figure.values.is_empty());
             if makes {
                 self.keep(figures);
             }
-            contenders.retain(|(_, contender)| contender.connections >= target);
             if moves {
                 self.growth(&mut contenders, target);
             }

@@ -78,11 +78,30 @@ pub(super) fn load(source: &Source) -> Result<Loaded> {
         file: source.file.display().to_string(),
         problem,
     };
-    let library = Library::open(&source.file).map_err(fail)?;
+    let file = find(&source.file);
+    let library = Library::open(&file).map_err(fail)?;
     match &source.symbol {
-        Some(symbol) => library.named(&source.file, symbol).map_err(fail),
-        None => library.newest(&source.file).map_err(fail),
+        Some(symbol) => library.named(&file, symbol).map_err(fail),
+        None => library.newest(&file).map_err(fail),
     }
+}
+
+/// Where a library is: here, or for a bare name that is not here, in the folders of `LD_LIBRARY_PATH` and
+/// those where a system has its libraries, as for the linker.
+fn find(file: &Path) -> PathBuf {
+    const SYSTEM: &str = "/usr/local/lib:/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu:\
+                          /lib/aarch64-linux-gnu:/usr/lib/aarch64-linux-gnu:\
+                          /lib64:/usr/lib64:/lib:/usr/lib";
+    if file.components().count() != 1 || file.exists() {
+        return file.to_owned();
+    }
+    let named = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&named).chain(std::env::split_paths(SYSTEM));
+    folders
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(file))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| file.to_owned())
 }
 
 struct Library(NonNull<c_void>);
@@ -241,6 +260,21 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn a_bare_name_is_looked_for_as_the_linker_does() {
+        // Every system has its C library in one of these folders, and none here.
+        let found = find(Path::new("libc.so.6"));
+        assert!(found.is_absolute() && found.exists(), "{}", found.display());
+        for as_it_is in [
+            "libnot.so",
+            "./libc.so.6",
+            "/nowhere/libc.so.6",
+            "Cargo.toml",
+        ] {
+            assert_eq!(find(Path::new(as_it_is)), Path::new(as_it_is));
+        }
+    }
 
     #[test]
     fn sources_are_read_and_written() {

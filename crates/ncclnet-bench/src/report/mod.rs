@@ -98,6 +98,13 @@ pub(crate) struct Ratio {
 }
 
 impl Figure {
+    /// Leaves a network out, and its ratios.
+    pub(crate) fn forget(&mut self, label: &str) {
+        self.values.remove(label);
+        self.ratios
+            .retain(|ratio| ratio.of != label && ratio.to != label);
+    }
+
     /// Adds the ratios of the first label to the others, as far as both have values.
     pub(crate) fn compare(&mut self, labels: &[String]) {
         let Some((first, others)) = labels.split_first() else {
@@ -158,5 +165,8 @@ mod tests {
         });
         assert_eq!(json, expected);
         assert_eq!(serde_json::from_value::<Figure>(json).unwrap(), figure);
+        figure.forget("nccl");
+        assert!(figure.ratios.is_empty());
+        assert!(figure.values.keys().eq(["ibnet"]));
     }
 }

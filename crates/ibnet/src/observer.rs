@@ -11,7 +11,9 @@ use crate::ring::ENTRIES;
 
 /// Hears of the pieces of one connection's messages.
 ///
-/// It is called on the data path, by the thread that has it: it must not block.
+/// It is called on the data path, by the thread that has it: it must not block, nor panic. After a panic
+/// the memory of outstanding requests is as safe as before, but they may never be done, and what the
+/// observer is told from then on, if anything, need not be whole.
 pub trait Observer: Send {
     /// A piece begins, of the message for which the caller gave `parent`. What it returns is given
     /// to [`finished`](Self::finished); without, that is not called for this piece.
@@ -29,7 +31,7 @@ pub struct Piece {
     pub device: usize,
     /// The number of the queue pair that the data, or the announcement, takes.
     pub queue_pair: u32,
-    /// The identifier that its completion carries.
+    /// The identifier that its completion carries, which may be that of several pieces.
     pub wr_id: u64,
     /// What the queue pair does (`enum ibv_wr_opcode`): a write with immediate, or for an
     /// announcement a write.

@@ -28,7 +28,8 @@
 //! The first call of a thread on a communicator that another thread used last costs a system call
 //! (membarrier(2)), and so does deregistering memory of such a communicator. From within a call with a
 //! communicator, which means in the logger or the profiler, no other such call can be made, nor can the
-//! communicator be closed or its memory deregistered: these are errors.
+//! communicator be closed, or memory be deregistered of it or of one that another thread uses: these
+//! are errors.
 //!
 //! # Library dependencies
 //!

@@ -1,5 +1,6 @@
 //! Sending buffers that move into the request.
 
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use super::tickets::{dropped_tickets, ended, foreign};
@@ -28,6 +29,9 @@ impl SendConnection {
         if self.owned.has_abandoned() {
             self.free_abandoned();
         }
+        // Should an observer panic in between, the write of this buffer may be posted: then it is
+        // leaked.
+        let buffer = ManuallyDrop::new(buffer);
         let (data, length) = (buffer.mapping.as_ptr(), buffer.length);
         // SAFETY: the buffer moves into this connection, where nobody can touch it, and is freed
         // after the queue pairs or handed back when the request is done.
@@ -37,6 +41,7 @@ impl SendConnection {
             self.post_gathered()?;
             Ok(request)
         });
+        let buffer = ManuallyDrop::into_inner(buffer);
         match posted {
             Ok(Some(request)) => Ok(SendTicket(self.owned.put(request, buffer))),
             Ok(None) if self.is_full_of_finished() => {

@@ -2,6 +2,7 @@
 //! but for what differs. Those of a group are gathered and posted with one call, of which only the
 //! last tells that all are done.
 
+use std::mem;
 use std::num::NonZeroUsize;
 
 use verbs::{RemoteAddress, SendRequest, Sge};
@@ -133,22 +134,9 @@ impl SendConnection {
         }
     }
 
-    /// All of them end with the last one's completion.
-    #[cold]
-    fn tell_observer_of_gathered(&mut self) {
-        let work = self.gathered.work();
-        for index in 0..self.gathered.count {
-            let Message { size, parent, .. } = self.gathered.messages[index];
-            self.tell_observer(work, parent, size);
-        }
-    }
-
     /// Posts what has been gathered, if anything has been.
     #[inline]
     pub(crate) fn post_gathered(&mut self) -> Result<(), Failed> {
-        if self.watched.is_some() {
-            self.tell_observer_of_gathered();
-        }
         let work = self.gathered.work();
         let Gathered {
             chain,
@@ -169,9 +157,26 @@ impl SendConnection {
         for message in &messages[..*count] {
             parts.push(message.request);
         }
-        *count = 0;
+        let count = mem::take(count);
         self.under_way[path.device] += 1;
         self.spread.sent(1);
+        if self.watched.is_some() {
+            self.tell_observer_of(count, work);
+        }
         posted.map_err(|error| self.core.post_failed(error).into())
+    }
+
+    /// `count` gathered messages have been posted, which end with the completion of `work`.
+    #[cold]
+    fn tell_observer_of(&mut self, count: usize, work: WorkId) {
+        // Who panics while it is told is not told any more: it would be out of step.
+        let Some(mut watched) = self.watched.take() else {
+            return;
+        };
+        for message in &self.gathered.messages[..count] {
+            let piece = self.piece(work, message.size);
+            watched.part_started(work.path, message.parent, &piece);
+        }
+        self.watched = Some(watched);
     }
 }

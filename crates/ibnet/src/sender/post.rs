@@ -16,17 +16,24 @@ use crate::work_id::WorkId;
 impl SendConnection {
     /// A part of `bytes` bytes is about to be posted.
     #[inline]
-    pub(super) fn tell_observer(&mut self, work: WorkId, parent: Option<NonZeroUsize>, bytes: u32) {
-        if let Some(watched) = &mut self.watched {
-            let path = &self.core.paths[work.path];
-            let piece = Piece {
-                device: path.device,
-                queue_pair: path.queue_pair.number(),
-                wr_id: work.encode(),
-                opcode: observer::WRITE_WITH_IMMEDIATE,
-                length: bytes as usize,
-            };
-            watched.part_started(work.path, parent, &piece);
+    fn tell_observer(&mut self, work: WorkId, parent: Option<NonZeroUsize>, bytes: u32) {
+        if self.watched.is_some() {
+            let piece = self.piece(work, bytes);
+            if let Some(watched) = &mut self.watched {
+                watched.part_started(work.path, parent, &piece);
+            }
+        }
+    }
+
+    /// What an observer is told of a part of `bytes` bytes.
+    pub(super) fn piece(&self, work: WorkId, bytes: u32) -> Piece {
+        let path = &self.core.paths[work.path];
+        Piece {
+            device: path.device,
+            queue_pair: path.queue_pair.number(),
+            wr_id: work.encode(),
+            opcode: observer::WRITE_WITH_IMMEDIATE,
+            length: bytes as usize,
         }
     }
 

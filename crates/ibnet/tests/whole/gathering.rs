@@ -1,6 +1,9 @@
 //! Small messages of a group, which are gathered and go together, through the raw layer.
 
-use ibnet::{RecvBuffer, RecvConnection, Region, RequestId, SendConnection};
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ibnet::{Observer, Piece, RecvBuffer, RecvConnection, Region, RequestId, SendConnection};
 use simverbs::{DeviceSpec, Fabric};
 
 use crate::rig::connection;
@@ -154,6 +157,42 @@ fn a_single_message_waits_for_none() {
         rig.isend(0, 1).unwrap();
         assert_eq!(rig.landed(), [0]);
     }
+}
+
+/// Panics when it is told of the first piece.
+struct Panics(bool);
+
+impl Observer for Panics {
+    fn started(&mut self, _: NonZeroUsize, _: &Piece) -> Option<NonZeroUsize> {
+        assert!(std::mem::replace(&mut self.0, true), "part of the test");
+        None
+    }
+
+    fn finished(&mut self, _: NonZeroUsize) {}
+}
+
+#[test]
+fn no_memory_is_freed_under_a_write_when_an_observer_panics() {
+    let mut rig = Rig::new();
+    rig.sending.observe(Box::new(Panics(false)));
+    rig.announce(2);
+    let data = rig.source.as_ptr();
+    let parent = NonZeroUsize::new(5);
+    // SAFETY: the memory outlives the connection.
+    let first = unsafe {
+        rig.sending
+            .isend_observed(data, 8, 0, Some(&rig.regions[0]), parent)
+    };
+    let first = first.unwrap().unwrap();
+    // The other one of the group comes from the safe layer, and both go.
+    let buffer = rig.sending.registrar().buffer(40).unwrap();
+    let regions = rig.fabric.live_objects().mrs;
+    let sent = catch_unwind(AssertUnwindSafe(|| drop(rig.sending.try_send(buffer, 1))));
+    assert!(sent.is_err());
+    assert_eq!(rig.fabric.live_objects().mrs, regions, "freed too soon");
+    rig.fabric.run_until_idle();
+    assert_eq!(rig.sending.test(first).unwrap(), Some(8));
+    assert_eq!(rig.landed()[..], [0]);
 }
 
 #[test]

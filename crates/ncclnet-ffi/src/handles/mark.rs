@@ -86,6 +86,11 @@ impl Mark {
         self.inside.load(Ordering::Acquire) == slot
     }
 
+    /// Whether the thread, which is this one, is in a call.
+    pub(super) fn is_in_a_call(&self) -> bool {
+        self.inside.load(Ordering::Relaxed) != 0
+    }
+
     /// Waits until the thread has left the object in `slot`, if it is inside. A call that begins later
     /// is not waited for, or not for longer than this one.
     pub(super) fn wait_until_outside(&self, slot: usize) {
@@ -142,6 +147,9 @@ fn this_thread() -> usize {
     thread
 }
 
+/// Held while barriers become real ones.
+static FALLING_BACK: Mutex<()> = Mutex::new(());
+
 /// Whether light barriers must be real ones, because there are no heavy ones.
 static IS_FENCED: AtomicBool = AtomicBool::new(true);
 
@@ -162,6 +170,8 @@ pub(super) fn heavy_barrier() {
     make_barriers_light();
     fence(Ordering::SeqCst);
     if IS_FENCED.load(Ordering::SeqCst) {
+        // Should they have become real ones just now: not before that is over.
+        drop(FALLING_BACK.lock());
         return;
     }
     // A forked child may have to register anew.
@@ -178,6 +188,7 @@ pub(super) fn heavy_barrier() {
 #[cold]
 fn fall_back() {
     const LONG_ENOUGH: Duration = Duration::from_millis(10);
+    let _falling = FALLING_BACK.lock();
     IS_FENCED.store(true, Ordering::SeqCst);
     thread::sleep(LONG_ENOUGH);
 }

@@ -32,6 +32,10 @@ pub(crate) struct Table<T, S, const CHUNKS: usize> {
     slots: Slots<Slot<T, S>, CHUNKS>,
 }
 
+/// So often is tried to seize what somebody else has seized: for milliseconds, while who seizes a slot
+/// to enter it has it for microseconds.
+const ATTEMPTS: u32 = 2000;
+
 /// What can be in a table.
 pub(crate) trait Object: Send {
     /// The kind of its handles.
@@ -142,7 +146,7 @@ impl<T: Object, S: Send, const CHUNKS: usize> Table<T, S, CHUNKS> {
         if word.generation() != id.generation || word.state() == State::Free {
             return Err(HandleError::Stale);
         }
-        let seized = slot.seize()?;
+        let seized = slot.seize_soon()?;
         // As long as the slot is seized, this does not change.
         let word = Word(slot.word.load(Ordering::Acquire));
         if word.generation() != id.generation || word.state() == State::Free {
@@ -166,16 +170,22 @@ impl<T: Object, S: Send, const CHUNKS: usize> Table<T, S, CHUNKS> {
         Ok(result)
     }
 
-    /// Whether this thread is in a call with object `id`, from within which it asks.
-    pub(crate) fn is_inside(&self, id: ObjectId) -> bool {
+    /// Whether this thread must not wait for a call inside object `id`, because it is in a call itself,
+    /// from within which it asks: with this object, which it would never see the end of, or with
+    /// another one, which somebody else may wait for the end of meanwhile.
+    pub(crate) fn must_not_wait(&self, id: ObjectId) -> bool {
         self.slots.get(id.index).is_some_and(|slot| {
             let owner = slot.owner();
-            owner.is_mine() && owner.is_inside(slot.address())
+            if owner.is_mine() {
+                owner.is_inside(slot.address())
+            } else {
+                Mark::mine().is_in_a_call()
+            }
         })
     }
 
     /// Waits until the call that is inside object `id` at this moment, if there is one, has left it.
-    /// It must not be one of this thread ([`is_inside`](Self::is_inside)).
+    /// See [`must_not_wait`](Self::must_not_wait).
     ///
     /// Calls are short and wait for nothing themselves; a call that enters later is not waited for.
     pub(crate) fn wait_for_call_inside(&self, id: ObjectId) {
@@ -242,36 +252,57 @@ impl<T, S> Slot<T, S> {
     /// Enters an object that another thread used last, or none.
     #[cold]
     fn take_over(&self, generation: u32, mask: u32) -> Result<&'static Mark, HandleError> {
-        let seized = self.seize()?;
-        // As long as the slot is seized, this does not change.
-        let word = Word(self.word.load(Ordering::Acquire));
-        if !word.lets_in(generation, mask) {
-            return Err(word.refusal(generation, mask));
-        }
         let mine = Mark::mine();
-        seized.hand_to(mine);
-        // A call from within another one of this thread.
-        if !mine.enter(self.address()) {
-            return Err(HandleError::Busy);
-        }
-        if !self.owner().is(mine) {
+        for _ in 0..ATTEMPTS {
+            let seized = self.seize_soon()?;
+            // As long as the slot is seized, this does not change.
+            let word = Word(self.word.load(Ordering::Acquire));
+            if !word.lets_in(generation, mask) {
+                return Err(word.refusal(generation, mask));
+            }
+            seized.hand_to(mine);
+            // A call from within another one of this thread.
+            if !mine.enter(self.address()) {
+                return Err(HandleError::Busy);
+            }
+            if self.owner().is(mine) {
+                return Ok(mine);
+            }
+            // Somebody has seized it in between; who only wanted to is gone in a moment.
             mine.leave();
-            return Err(HandleError::Busy);
         }
-        Ok(mine)
+        Err(HandleError::Busy)
     }
 
-    /// Keeps every thread out that is not inside; none may be. Never waits.
-    fn seize(&self) -> Result<Seized<'_, T, S>, HandleError> {
+    /// As [`seize`](Self::seize), but tries again if somebody else has seized it: one who asks for the
+    /// object that was here before finds that out soon, and is not to disturb who has a right to this
+    /// one.
+    fn seize_soon(&self) -> Result<Seized<'_, T, S>, HandleError> {
+        let mut pause = Pause::default();
+        for _ in 0..ATTEMPTS {
+            if let Some(seized) = self.seize()? {
+                return Ok(seized);
+            }
+            pause.once();
+        }
+        Err(HandleError::Busy)
+    }
+
+    /// Keeps every thread out that is not inside; an error if one is. Never waits; `None` if somebody
+    /// else has seized it or does so now.
+    fn seize(&self) -> Result<Option<Seized<'_, T, S>>, HandleError> {
         let before = self.owner();
         if before.is(&SEIZED) {
-            return Err(HandleError::Busy);
+            return Ok(None);
         }
         let expected = ptr::from_ref(before).cast_mut();
         let seized = ptr::from_ref(&SEIZED).cast_mut();
-        self.owner
-            .compare_exchange(expected, seized, Ordering::SeqCst, Ordering::Relaxed)
-            .map_err(|_| HandleError::Busy)?;
+        let exchanged =
+            self.owner
+                .compare_exchange(expected, seized, Ordering::SeqCst, Ordering::Relaxed);
+        if exchanged.is_err() {
+            return Ok(None);
+        }
         let seized = Seized {
             slot: self,
             next: before,
@@ -285,7 +316,7 @@ impl<T, S> Slot<T, S> {
             // It goes on as the owner.
             return Err(HandleError::Busy);
         }
-        Ok(seized)
+        Ok(Some(seized))
     }
 }
 
@@ -624,15 +655,59 @@ mod tests {
     fn memory_may_not_go_from_within_a_call() {
         let table = table();
         let id = table.insert(vec![], 0).unwrap();
-        assert!(!table.is_inside(id));
-        let call = table.enter(id).unwrap();
-        assert!(table.is_inside(id));
+        let (others, own) = (
+            table.insert(vec![], 0).unwrap(),
+            table.insert(vec![], 0).unwrap(),
+        );
         thread::scope(|scope| {
-            let elsewhere = scope.spawn(|| table.is_inside(id));
+            scope.spawn(|| drop(table.enter(others).unwrap()));
+        });
+        drop(table.enter(own).unwrap());
+        assert!(
+            ![id, others, own]
+                .map(|id| table.must_not_wait(id))
+                .contains(&true)
+        );
+        let call = table.enter(id).unwrap();
+        assert!(table.must_not_wait(id));
+        assert!(table.must_not_wait(others), "two could wait for each other");
+        assert!(
+            !table.must_not_wait(own),
+            "nobody is inside but this thread"
+        );
+        thread::scope(|scope| {
+            let elsewhere = scope.spawn(|| table.must_not_wait(id));
             assert!(!elsewhere.join().unwrap(), "another thread can wait");
         });
         drop(call);
-        assert!(!table.is_inside(id));
+        assert!(!table.must_not_wait(id));
+    }
+
+    #[test]
+    fn who_comes_late_to_a_closed_object_does_not_disturb_the_next_one() {
+        let table = Table::<u32, (), 1>::new();
+        for _ in 1..CHUNK {
+            table.insert(0, ()).unwrap();
+        }
+        let old = table.insert(1, ()).unwrap();
+        table.close(old, |_, ()| ()).unwrap();
+        // Somebody has found the old object open, and goes on only now.
+        let slot = table.slots.get(old.index).unwrap();
+        let late = slot.seize().unwrap().unwrap();
+        let new = table.insert(2, ()).unwrap();
+        assert_eq!(new.index, old.index);
+        let held = AtomicUsize::new(1);
+        thread::scope(|scope| {
+            let user = scope.spawn(|| {
+                let entered = table.enter(new).map(|object| *object);
+                (entered, held.load(Ordering::SeqCst))
+            });
+            thread::sleep(std::time::Duration::from_micros(200));
+            held.store(0, Ordering::SeqCst);
+            drop(late);
+            assert_eq!(user.join().unwrap(), (Ok(2), 0));
+        });
+        table.close(new, |_, ()| ()).unwrap();
     }
 
     #[test]

@@ -88,12 +88,11 @@ pub(crate) fn deregister(communicator: *mut c_void, handle: *mut c_void) -> Resu
     }
     let owner = ObjectId::communicator(communicator)?;
     let id = ObjectId::from_pointer(handle, Kind::Region)?;
-    let is_inside = match owner.kind {
-        Kind::Sender => SENDERS.is_inside(owner),
-        _ => RECEIVERS.is_inside(owner),
+    let must_not_wait = match owner.kind {
+        Kind::Sender => SENDERS.must_not_wait(owner),
+        _ => RECEIVERS.must_not_wait(owner),
     };
-    if is_inside {
-        // That call may be using the memory, and cannot be waited for.
+    if must_not_wait {
         return Err(HandleError::Busy.into());
     }
     // Whoever takes it off the communicator's list is the one who ends it: of two threads that

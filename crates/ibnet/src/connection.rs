@@ -1,7 +1,8 @@
 //! What both ends of a connection have in common: the paths, the completion queues, the control
 //! channel and the latched failure; and how a request is tested.
 
-use std::fmt;
+mod names;
+
 use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
@@ -16,12 +17,13 @@ use crate::config::Config;
 use crate::device::Device;
 use crate::error::{Error, Failed};
 use crate::handshake::frame::Decoder;
-use crate::handshake::message::{Closing, DeviceOffer, Link, Message, printable};
+use crate::handshake::message::{Closing, Message, printable};
 use crate::monitor::{Alarm, Attention, CONTROL, ENDING, Exposed, FATAL, Watch};
 use crate::nic::Nic;
 use crate::path::{Path, retry_count};
 use crate::requests::RequestId;
 use crate::transport::Inner;
+pub(crate) use names::{Names, describe};
 
 /// Completions to take from a queue at a time.
 pub(crate) const POLL_BATCH: usize = 32;
@@ -70,67 +72,6 @@ impl Ending {
             since: Instant::now(),
             error,
         }
-    }
-}
-
-/// Both ends, for every error message and log line.
-pub(crate) struct Names {
-    /// The own devices, as they were offered.
-    pub(crate) local: Vec<DeviceOffer>,
-    /// The peer's devices, as they were offered.
-    pub(crate) peer: Vec<DeviceOffer>,
-    /// The peer's host, process and address.
-    pub(crate) peer_process: String,
-    /// The own and the peer's device of each path.
-    pub(crate) paths: Vec<(usize, usize)>,
-}
-
-impl Names {
-    /// Both ends of a path, by the numbers of their devices.
-    fn of(&self, (local, peer): (usize, usize)) -> String {
-        format!(
-            "{} to {} ({})",
-            describe(&self.local[local]),
-            describe(&self.peer[peer]),
-            self.peer_process
-        )
-    }
-
-    /// How many paths there are, in words for the log.
-    pub(crate) fn count_paths(&self) -> String {
-        match self.paths.len() {
-            1 => "1 path".to_owned(),
-            count => format!("{count} paths"),
-        }
-    }
-
-    /// The peer alone.
-    fn peer(&self) -> String {
-        let (_, peer) = self.paths.first().copied().unwrap_or_default();
-        format!("{} ({})", describe(&self.peer[peer]), self.peer_process)
-    }
-}
-
-impl fmt::Display for Names {
-    /// Every pair of devices that the connection uses.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut pairs = Vec::new();
-        for pair in &self.paths {
-            if !pairs.contains(pair) {
-                pairs.push(*pair);
-            }
-        }
-        let ends: Vec<String> = pairs
-            .iter()
-            .map(|&(local, peer)| {
-                format!(
-                    "{} to {}",
-                    describe(&self.local[local]),
-                    describe(&self.peer[peer])
-                )
-            })
-            .collect();
-        write!(f, "{} ({})", ends.join(", "), self.peer_process)
     }
 }
 
@@ -596,19 +537,4 @@ pub(crate) trait End {
 #[cold]
 fn new_batch() -> Box<[WorkCompletion]> {
     vec![WorkCompletion::default(); POLL_BATCH].into_boxed_slice()
-}
-
-/// Describes one end: device, GID or LID.
-pub(crate) fn describe(offer: &DeviceOffer) -> String {
-    let name = printable(&offer.name);
-    match offer.link {
-        Link::Ethernet => {
-            let gid = offer.gid();
-            let address = gid
-                .ipv4_mapped()
-                .map_or_else(|| gid.to_string(), |v4| v4.to_string());
-            format!("{name}:{} GID {}={address}", offer.port, offer.gid_index)
-        }
-        Link::InfiniBand => format!("{name}:{} LID {}", offer.port, offer.lid),
-    }
 }

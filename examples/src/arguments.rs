@@ -21,6 +21,11 @@ impl Arguments {
         self.0.len() < before
     }
 
+    /// Whether the flags `--simulator` and `--no-simulator` are there, which every example has.
+    pub fn simulator_flags(&mut self) -> (bool, bool) {
+        (self.flag("--simulator"), self.flag("--no-simulator"))
+    }
+
     /// The value of the option `name`, if it is there.
     ///
     /// # Errors

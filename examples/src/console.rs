@@ -50,6 +50,26 @@ pub fn refuse(program: &str, problem: &str, help: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// The options of the program `program`, or its end: the help is wanted, or the command line means
+/// nothing.
+///
+/// # Errors
+/// What to end with.
+pub fn options_of<O>(
+    program: &str,
+    help: &str,
+    parse: impl FnOnce(crate::Arguments) -> Result<Option<O>, String>,
+) -> Result<O, ExitCode> {
+    match parse(crate::Arguments::of_process()) {
+        Ok(Some(options)) => Ok(options),
+        Ok(None) => {
+            say!("{help}");
+            Err(ExitCode::SUCCESS)
+        }
+        Err(problem) => Err(refuse(program, &problem, help)),
+    }
+}
+
 /// The end of the program `program`, which says why it has failed.
 pub fn conclude<E: std::fmt::Display>(program: &str, outcome: Result<(), E>) -> ExitCode {
     match outcome {

@@ -16,7 +16,7 @@ use std::fmt;
 use ibnet::{Config, Error, HcaFilter, Transport};
 
 pub use arguments::Arguments;
-pub use console::{conclude, print_error, print_line, refuse};
+pub use console::{conclude, options_of, print_error, print_line, refuse};
 pub use handles::{from_text, to_text};
 pub use log::{show_warnings, showing_warnings};
 pub use parent::die_with_parent;

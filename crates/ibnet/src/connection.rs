@@ -445,10 +445,16 @@ pub(crate) trait End {
     fn is_done(&mut self, request: RequestId) -> Result<bool, Failed>;
 
     /// Posts what waits for others to be posted with.
-    fn post_waiting(&mut self) -> Result<(), Failed>;
+    #[inline]
+    fn post_waiting(&mut self) -> Result<(), Failed> {
+        Ok(())
+    }
 
     /// Whether completions of device `device` may be expected.
-    fn expects(&self, device: usize) -> bool;
+    #[inline]
+    fn expects(&self, _device: usize) -> bool {
+        true
+    }
 
     /// What `completion` of device `device` tells.
     fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Failed>;

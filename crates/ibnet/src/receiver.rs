@@ -488,7 +488,7 @@ impl RecvConnection {
 }
 
 #[cold]
-fn wrong_group(buffers: usize) -> Failed {
+pub(crate) fn wrong_group(buffers: usize) -> Failed {
     let text = format!("a receive of {buffers} buffers; 1 to {MAX_GROUP} are possible");
     Error::InvalidArgument(text).into()
 }

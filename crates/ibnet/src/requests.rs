@@ -172,7 +172,10 @@ mod tests {
         let mut table = Table::new();
         let id = table.insert(1).unwrap();
         table.remove(id);
-        assert!(table.find(id).is_err());
+        assert!(matches!(
+            table.find(id).map_err(|failed| *failed),
+            Err(Error::StaleRequest { .. })
+        ));
         let newer = table.insert(2).unwrap();
         assert_eq!(newer.index(), id.index());
         assert!(table.find(id).is_err());

@@ -1,40 +1,16 @@
 //! The safe interface where the application, the peer or the network misbehaves; on the simulator.
 #![allow(clippy::unwrap_used)]
 
-use ibnet::{
-    Config, ConnectOptions, Error, HcaFilter, InterfaceFilter, RecvConnection, SendConnection,
-    Transport, Unposted,
-};
+mod pair;
+
+use ibnet::{Error, SendConnection, Unposted};
+use pair::connect;
 use simverbs::{DeviceSpec, Fabric, Stage, When};
 use verbs::WcStatus;
 
 fn fabric() -> Fabric {
     let builder = Fabric::builder().device(DeviceSpec::roce("sim0"));
     builder.device(DeviceSpec::roce("sim1")).build().unwrap()
-}
-
-/// A connection from sim0 to sim1.
-fn connect(fabric: &Fabric) -> (SendConnection, RecvConnection) {
-    let open = |device: &str| {
-        let mut config = Config::default();
-        config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo");
-        Transport::with_library(fabric.library(), config).unwrap()
-    };
-    let (from, to) = (open("sim0"), open("sim1"));
-    let mut listener = to.listen(0).unwrap();
-    let handle = listener.handle();
-    let mut connecting = from.connect(0, &handle, ConnectOptions::default()).unwrap();
-    let (mut sending, mut receiving) = (None, None);
-    while sending.is_none() || receiving.is_none() {
-        if sending.is_none() {
-            sending = connecting.poll().unwrap();
-        }
-        if receiving.is_none() {
-            receiving = listener.poll_accept().unwrap();
-        }
-    }
-    (sending.unwrap(), receiving.unwrap())
 }
 
 #[test]

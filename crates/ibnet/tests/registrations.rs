@@ -1,10 +1,10 @@
 //! Registering the application's memory, on the simulator: what is shared, and what is refused how.
 #![allow(clippy::unwrap_used)]
 
-use ibnet::{
-    Config, ConnectOptions, Error, HcaFilter, InterfaceFilter, RecvConnection, SendConnection,
-    Transport,
-};
+mod pair;
+
+use ibnet::Error;
+use pair::connect;
 use simverbs::{DeviceSpec, Fabric, Limits};
 
 const PAGE: usize = 4096;
@@ -22,30 +22,6 @@ fn fabric(max_mr: u32) -> Fabric {
         })
         .build()
         .unwrap()
-}
-
-/// A connection from sim0 to sim1.
-fn connect(fabric: &Fabric) -> (SendConnection, RecvConnection) {
-    let open = |device: &str| {
-        let mut config = Config::default();
-        config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo");
-        Transport::with_library(fabric.library(), config).unwrap()
-    };
-    let (from, to) = (open("sim0"), open("sim1"));
-    let mut listener = to.listen(0).unwrap();
-    let handle = listener.handle();
-    let mut connecting = from.connect(0, &handle, ConnectOptions::default()).unwrap();
-    let (mut sending, mut receiving) = (None, None);
-    while sending.is_none() || receiving.is_none() {
-        if sending.is_none() {
-            sending = connecting.poll().unwrap();
-        }
-        if receiving.is_none() {
-            receiving = listener.poll_accept().unwrap();
-        }
-    }
-    (sending.unwrap(), receiving.unwrap())
 }
 
 /// Memory of whole pages.

@@ -7,7 +7,7 @@ use super::waiting::{later, wait_for};
 use super::{Buffer, RecvTicket, Unposted};
 use crate::error::Error;
 use crate::future::{FinishGroup, FinishRecv, PostRecv};
-use crate::receiver::{RecvBuffer, RecvConnection};
+use crate::receiver::{RecvBuffer, RecvConnection, wrong_group};
 use crate::ring::MAX_GROUP;
 
 /// Buffers of one receive, each with its tag.
@@ -33,11 +33,7 @@ impl RecvConnection {
             self.free_abandoned();
         }
         if !(1..=MAX_GROUP).contains(&buffers.len()) {
-            let error = Error::InvalidArgument(format!(
-                "a receive of {} buffers; 1 to {MAX_GROUP} are possible",
-                buffers.len()
-            ));
-            return Err(Unposted::Failed(error, buffers));
+            return Err(Unposted::Failed(*wrong_group(buffers.len()), buffers));
         }
         let raw: Vec<RecvBuffer<'_>> = buffers
             .iter()

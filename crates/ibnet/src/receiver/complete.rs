@@ -67,17 +67,6 @@ impl End for RecvConnection {
     }
 
     #[inline]
-    fn post_waiting(&mut self) -> Result<(), Failed> {
-        Ok(())
-    }
-
-    #[inline]
-    fn expects(&self, _: usize) -> bool {
-        // The sender chooses the path of every part.
-        true
-    }
-
-    #[inline]
     fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Failed> {
         if !completion.is_success() {
             self.core.work_failed(device, completion);

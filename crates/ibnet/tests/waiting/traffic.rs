@@ -141,8 +141,7 @@ fn a_receive_sleeps_until_its_message_comes() {
         });
         let (message, polls) = run(receiving.wait_async(ticket));
         assert_eq!(message.unwrap()[..], *b"late");
-        // News that was on its way may wake once more; who does not sleep polls far more often.
-        assert!(polls <= 10, "{polls} polls");
+        assert!(polls <= 3, "{polls} polls");
     });
 }
 
@@ -167,7 +166,8 @@ fn a_send_sleeps_until_a_buffer_is_announced() {
         buffer.unwrap();
         let buffer = sent(&sending, b"found");
         let (ticket, polls) = run(sending.send_async(buffer, 3));
-        assert!(polls <= 10, "{polls} polls");
+        // The two waits before this one may each have left a notification that wakes it in vain.
+        assert!(polls <= 4, "{polls} polls");
         let (buffer, _) = run(sending.wait_async(ticket.unwrap()));
         assert_eq!(buffer.unwrap()[..], *b"found");
         receiver.join().unwrap();

@@ -17,7 +17,7 @@ mod tasks;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ibnet_examples::{Arguments, Scene, conclude, index_of, refuse, say, show_warnings};
+use ibnet_examples::{Scene, conclude, index_of, options_of, say, show_warnings};
 use options::Options;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -28,15 +28,9 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {
     show_warnings();
-    let options = match Options::parse(Arguments::of_process()) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            say!("{}", options::HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => {
-            return refuse("idle_receivers", &problem, options::HELP);
-        }
+    let options = match options_of("idle_receivers", options::HELP, Options::parse) {
+        Ok(options) => options,
+        Err(end) => return end,
     };
     let names: Vec<String> = options.device.iter().cloned().collect();
     let outcome = Scene::open("idle receivers", options.wanted, 2, &names)

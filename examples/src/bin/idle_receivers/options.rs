@@ -32,10 +32,7 @@ impl Options {
         if arguments.flag("--help") | arguments.flag("-h") {
             return Ok(None);
         }
-        let (simulator, no_simulator) = (
-            arguments.flag("--simulator"),
-            arguments.flag("--no-simulator"),
-        );
+        let (simulator, no_simulator) = arguments.simulator_flags();
         let device = arguments.value("--device")?;
         let names_real = device.is_some();
         let idle = arguments.number("--idle", 1000, 1, 3_600_000)?;

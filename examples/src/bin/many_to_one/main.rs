@@ -16,7 +16,7 @@ mod sender;
 use std::process::ExitCode;
 use std::thread;
 
-use ibnet_examples::{Arguments, Scene, conclude, index_of, refuse, say, show_warnings};
+use ibnet_examples::{Scene, conclude, index_of, options_of, show_warnings};
 use options::Options;
 
 /// What may fail here fails for many reasons.
@@ -24,15 +24,9 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     show_warnings();
-    let options = match Options::parse(Arguments::of_process()) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            say!("{}", options::HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => {
-            return refuse("many_to_one", &problem, options::HELP);
-        }
+    let options = match options_of("many_to_one", options::HELP, Options::parse) {
+        Ok(options) => options,
+        Err(end) => return end,
     };
     conclude("many_to_one", run(&options))
 }

@@ -36,10 +36,7 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn parse(mut arguments: Arguments) -> Result<Self, String> {
         let help = arguments.flag("--help") | arguments.flag("-h");
-        let (simulator, no_simulator) = (
-            arguments.flag("--simulator"),
-            arguments.flag("--no-simulator"),
-        );
+        let (simulator, no_simulator) = arguments.simulator_flags();
         let device = arguments.value("--device")?;
         let peer_device = arguments.value("--peer-device")?;
         let chunk = arguments.number("--chunk", 1 << 20, 64, 64 << 20)?;

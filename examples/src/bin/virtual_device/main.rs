@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use ibnet::{ConnectOptions, RecvConnection, SendConnection, Transport};
-use ibnet_examples::{Arguments, Scene, conclude, index_of, refuse, say, show_warnings};
+use ibnet_examples::{Scene, conclude, index_of, options_of, say, show_warnings};
 use options::Options;
 
 /// What may fail here fails for many reasons.
@@ -25,15 +25,9 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     show_warnings();
-    let options = match Options::parse(Arguments::of_process()) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            say!("{}", options::HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => {
-            return refuse("virtual_device", &problem, options::HELP);
-        }
+    let options = match options_of("virtual_device", options::HELP, Options::parse) {
+        Ok(options) => options,
+        Err(end) => return end,
     };
     conclude("virtual_device", run(&options))
 }

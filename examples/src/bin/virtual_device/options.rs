@@ -35,10 +35,7 @@ impl Options {
         if arguments.flag("--help") | arguments.flag("-h") {
             return Ok(None);
         }
-        let (simulator, no_simulator) = (
-            arguments.flag("--simulator"),
-            arguments.flag("--no-simulator"),
-        );
+        let (simulator, no_simulator) = arguments.simulator_flags();
         let devices = two("--devices", arguments.value("--devices")?)?;
         let peer_devices = two("--peer-devices", arguments.value("--peer-devices")?)?;
         let names_real = !devices.is_empty() || !peer_devices.is_empty();

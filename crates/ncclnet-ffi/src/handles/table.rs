@@ -160,7 +160,7 @@ impl<T: Object, const CHUNKS: usize> Table<T, CHUNKS> {
         let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
         let end = |word: u32| {
             let is_meant = word & !POISONED == id.generation && id.generation & 1 == 1;
-            is_meant.then_some((id.generation + 1) & !POISONED)
+            is_meant.then(|| (id.generation + 1) & !POISONED)
         };
         slot.word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, end)

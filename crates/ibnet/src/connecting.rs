@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::channel::Channel;
+use crate::connect::Conversation;
 use crate::connect::connector::{self, Call};
 use crate::connect::waits::{Budget, polling};
 use crate::error::Error;
@@ -20,7 +21,7 @@ use crate::transport::{ConnectOptions, Inner};
 /// drop it to give up.
 pub struct Connecting {
     /// None once it has ended.
-    conversation: Option<Pin<Box<dyn Future<Output = Result<SendConnection, Error>> + Send>>>,
+    conversation: Option<Conversation<SendConnection>>,
     budget: Budget,
 }
 

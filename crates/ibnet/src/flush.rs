@@ -69,7 +69,7 @@ impl Flusher {
                 receive: 1,
                 inline: 0,
             };
-            let mut path = Path::create(device, &core.cqs[index], &spec, depths)?;
+            let path = Path::create(device, &core.cqs[index], &spec, depths)?;
             path.to_init(device, local.pkey_index, Access::REMOTE_READ)?;
             let join = Join {
                 config: core.config(),

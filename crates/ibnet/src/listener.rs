@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::channel::{self, Channel};
+use crate::connect::Conversation;
 use crate::connect::acceptor::{self, Listening};
 use crate::connect::waits::{Budget, Waits, polling};
 use crate::error::Error;
@@ -55,7 +55,7 @@ pub struct Listener {
 
 /// A client in the middle of its handshake.
 struct Client {
-    conversation: Pin<Box<dyn Future<Output = Result<RecvConnection, Error>> + Send>>,
+    conversation: Conversation<RecvConnection>,
     address: SocketAddr,
     since: Instant,
     /// Whether it has shown the cookie. Until then it may be anybody.

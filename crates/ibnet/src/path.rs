@@ -95,7 +95,7 @@ impl Path {
     /// Moves the queue pair to INIT, where receives can be posted. The other end will be able to do through it
     /// what `access` says.
     pub(crate) fn to_init(
-        &mut self,
+        &self,
         device: &Device,
         pkey_index: u16,
         access: Access,
@@ -163,7 +163,7 @@ impl Path {
     }
 
     /// Connects to the peer: ready to receive.
-    pub(crate) fn to_rtr(&mut self, join: &Join<'_>) -> Result<(), Error> {
+    pub(crate) fn to_rtr(&self, join: &Join<'_>) -> Result<(), Error> {
         let Join {
             config,
             device,
@@ -195,7 +195,7 @@ impl Path {
     }
 
     /// Ready to send, too.
-    pub(crate) fn to_rts(&mut self, join: &Join<'_>) -> Result<(), Error> {
+    pub(crate) fn to_rts(&self, join: &Join<'_>) -> Result<(), Error> {
         self.queue_pair.to_rts(&ReadyToSend {
             psn: self.psn,
             timeout: join.config.timeout,

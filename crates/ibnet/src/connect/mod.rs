@@ -19,6 +19,13 @@
 //! The messages and what is believed of them are in [`handshake`](crate::handshake); what users hold is in
 //! `connecting` and `listener`.
 
+use std::pin::Pin;
+
+use crate::error::Error;
+
+/// A conversation under way, which ends in a connection.
+pub(crate) type Conversation<C> = Pin<Box<dyn Future<Output = Result<C, Error>> + Send>>;
+
 pub(crate) mod acceptor;
 pub(crate) mod connector;
 pub(crate) mod dial;

@@ -30,6 +30,19 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
 }
 
+#[cfg(test)]
+impl Inner {
+    pub(crate) fn without_devices(config: Config) -> Arc<Self> {
+        let monitor = Monitor::start(config.return_async_events);
+        Arc::new(Self {
+            monitor: monitor.expect("an events thread"),
+            nics: Nics::new(&[], config.merge_nics),
+            left_out: Vec::new(),
+            config,
+        })
+    }
+}
+
 /// What a connecting end may ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {

@@ -105,7 +105,11 @@ mod tests {
         assert!(own.contains(&loop_back), "{own:?}");
         // Its MAC address is zeros, in every namespace of Linux.
         assert!(own.contains(&link_local([0; 6])), "{own:?}");
-        let foreign = Gid::from("2001:db8::1".parse::<Ipv6Addr>().unwrap_or(Ipv6Addr::UNSPECIFIED));
+        let foreign = Gid::from(
+            "2001:db8::1"
+                .parse::<Ipv6Addr>()
+                .unwrap_or(Ipv6Addr::UNSPECIFIED),
+        );
         assert!(!own.contains(&foreign));
     }
 }

@@ -315,6 +315,10 @@ fn describe(device: &Opened, usable: &Usable, config: &Config) -> DeviceInfo {
         physical_function: function.as_ref().and_then(Function::physical_address),
         port_ordinal: 0,
         guid: attributes.sys_image_guid,
+        port_guid: match context.gid(port, 0) {
+            Ok(gid) if !gid.is_zero() => gid.interface_id(),
+            _ => attributes.node_guid,
+        },
         rail: placement.rail,
         plane: placement.plane,
         peer_memory: false,

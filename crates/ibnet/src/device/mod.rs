@@ -6,6 +6,7 @@
 
 mod card;
 mod changes;
+mod describe;
 mod discover;
 mod gpu_direct;
 mod info;

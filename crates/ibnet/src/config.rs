@@ -270,15 +270,16 @@ settings! {
             ("AF_INET", Some(Family::V4)),
             ("AF_INET6", Some(Family::V6)),
         ]), ["the same"];
-    /// How long each step of a handshake may take.
-    connect_timeout: Duration = Duration::from_secs(60),
-        "IBNET_CONNECT_TIMEOUT": Seconds(number(1, 86_400)), ["-"];
+    /// How long each step of a handshake may take. None: as long as the TCP connection lives, because a peer
+    /// whose program comes late to `accept` is not a dead one.
+    connect_timeout: Option<Duration> = None,
+        "IBNET_CONNECT_TIMEOUT": Seconds { number: number(1, 86_400), none: "none" }, ["-"];
     /// How often a listener that cannot be reached is called again.
     socket_retries: u32 = 34,
         "NCCL_SOCKET_RETRY_CNT": number(0, 100_000), ["the same"];
-    /// The pause before it is, on average.
+    /// The pause before it is for the first time, on average; each further one is longer by as much.
     socket_retry_pause: Duration = Duration::from_millis(100),
-        "NCCL_SOCKET_RETRY_SLEEP_MSEC": Milliseconds(number(1, 600_000)), ["grows with each time", "The pause before a listener that cannot be reached is called again, on average."];
+        "NCCL_SOCKET_RETRY_SLEEP_MSEC": Milliseconds(number(1, 600_000)), ["the same", "The pause before a listener that cannot be reached is called again, on average; each further one is longer by as much. With the defaults they are a minute in all."];
     /// Ports for listeners; without, the system chooses.
     ports: Option<RangeInclusive<u16>> = None,
         "IBNET_PORT_RANGE": Grammar {

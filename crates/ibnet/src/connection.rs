@@ -387,6 +387,12 @@ impl Core {
         }
     }
 
+    /// Whether the peer has said farewell and the connection has not failed of it yet.
+    pub(crate) fn peer_has_closed(&self) -> bool {
+        let ending = self.ending.as_ref().map(|ending| &ending.error);
+        matches!(ending, Some(Error::PeerClosed { .. }))
+    }
+
     /// Whether new requests can be made. Once the peer has left they are refused; those that are
     /// outstanding may still be done, so the connection as a whole does not fail here.
     #[cold]

@@ -233,8 +233,16 @@ impl SendConnection {
         region: Option<&Region>,
         parent: Option<NonZeroUsize>,
     ) -> Result<Option<RequestId>, Failed> {
-        if !self.takes_requests()? {
-            return Ok(None);
+        // A failure raises attention, too.
+        if self.core.needs_attention() {
+            self.core.check()?;
+            self.attend()?;
+            if self.core.peer_has_closed() {
+                return self.start_in_vain(data, length, tag, region);
+            }
+            if !self.core.accepts_requests()? {
+                return Ok(None);
+            }
         }
         self.check_memory(data, length, region)?;
         let found = match self.matching.find(tag as u32) {
@@ -291,6 +299,31 @@ impl SendConnection {
         self.spread.sent(split.parts);
         self.matching.take(&found);
         Ok(Some(request))
+    }
+
+    /// The peer has closed. What it had announced is accepted all the same, and [`test`](Self::test) tells the
+    /// error: a program that posts its sends and then looks at them goes on, as with NCCL's own transport.
+    #[cold]
+    fn start_in_vain(
+        &mut self,
+        data: *const u8,
+        length: usize,
+        tag: i32,
+        region: Option<&Region>,
+    ) -> Result<Option<RequestId>, Failed> {
+        let Ok(Some(found)) = self.matching.find(tag as u32) else {
+            return Ok(self.core.accepts_requests().map(|_| None)?);
+        };
+        self.check_memory(data, length, region)?;
+        let size = self.cut(length, found.entry.capacity)?;
+        let request = self.requests.insert(Send {
+            outstanding: 1,
+            size,
+        });
+        if request.is_some() {
+            self.matching.take(&found);
+        }
+        Ok(request)
     }
 
     /// Whether `request` is done: the bytes that were sent, or `None` while it is not. A request

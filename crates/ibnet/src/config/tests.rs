@@ -55,7 +55,8 @@ fn values_arrive_in_their_fields() {
     assert_eq!(parsed.relaxed_ordering, RelaxedOrdering::Force);
     assert_eq!(parsed.family, Some(Family::V6));
     assert_eq!(parsed.library, Some(PathBuf::from("/opt/libibverbs.so.1")));
-    assert_eq!(parsed.connect_timeout, Duration::from_secs(5));
+    assert_eq!(parsed.connect_timeout, Some(Duration::from_secs(5)));
+    assert_eq!(Config::default().connect_timeout, None);
 }
 
 #[test]

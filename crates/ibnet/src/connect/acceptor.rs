@@ -28,7 +28,7 @@ use crate::receiver::{
 use crate::ring::{self, SIZE_TABLE_BYTES, Staging};
 use crate::transport::Inner;
 
-/// How long a client may take to show the cookie.
+/// How long a client may take to show the cookie. Until then it may be anybody.
 const STRANGER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where a client has come to.
@@ -65,10 +65,12 @@ pub(crate) async fn accept(
         listening.nic.info().name
     );
     let inner = &listening.inner;
-    let mut peer = Peer::new(channel, doing, Some(STRANGER_LIMIT), inner);
+    let limit = inner.config.connect_timeout;
+    let stranger_limit = limit.map_or(STRANGER_LIMIT, |limit| limit.min(STRANGER_LIMIT));
+    let mut peer = Peer::new(channel, doing, Some(stranger_limit), inner);
     let hello = greeting(&mut peer, &listening.cookie).await?;
     is_known.store(true, Ordering::Relaxed);
-    peer.set_limit(Some(inner.config.connect_timeout));
+    peer.set_limit(limit);
     match agree(&mut peer, hello, &listening, budget).await {
         Ok(agreed) => finish(agreed, peer, &listening),
         Err(error) => {

@@ -59,7 +59,7 @@ pub(crate) async fn connect(
         call.nic.info().name,
         call.handle.address()
     );
-    let mut peer = Peer::new(channel, doing, Some(config.connect_timeout), &call.inner);
+    let mut peer = Peer::new(channel, doing, config.connect_timeout, &call.inner);
     match agree(&mut peer, &call, budget).await {
         Ok(agreed) => finish(agreed, peer, call),
         Err(error) => {
@@ -83,7 +83,10 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
         },
     }))?;
 
-    let plan = match peer.receive("the listener's plan").await? {
+    let plan = match peer
+        .receive("the listener's plan, which comes once its program accepts")
+        .await?
+    {
         Message::Plan(plan) => plan,
         other => return Err(peer.unexpected(&other)),
     };

@@ -64,7 +64,7 @@ impl Stage {
         let mut config = Config::default();
         config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
         config.interfaces = InterfaceFilter::parse("=lo");
-        config.connect_timeout = Duration::from_secs(10);
+        config.connect_timeout = Some(Duration::from_secs(10));
         (config.timeout, config.retry_count) = (10, 1);
         change(&mut config);
         Transport::with_library(self.fabric.library(), config).unwrap()

@@ -1,9 +1,9 @@
 //! Closing: in any order, whatever is outstanding or broken, and never hanging.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ibnet::{RecvConnection, SendConnection};
+use ibnet::{Error, RecvConnection, SendConnection};
 use simverbs::{Stage, Verb, When};
 use verbs::{QueuePairState, WcStatus};
 
@@ -64,6 +64,27 @@ fn both_ends_close_in_any_order_with_requests_in_flight() {
             assert!(start.elapsed() < PATIENCE, "closing in order {order} hangs");
         }
     }
+}
+
+#[test]
+fn a_send_into_what_a_receiver_has_announced_before_it_closed_is_accepted_and_test_tells() {
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
+    for tag in 0..2 {
+        let buffer = receiving.registrar().buffer(64).unwrap();
+        drop(receiving.recv(buffer, tag).unwrap());
+    }
+    receiving.close().unwrap();
+    // The farewell arrives.
+    std::thread::sleep(Duration::from_millis(100));
+    let tickets = [0, 1].map(|tag| sending.send(filled(&sending, 64, 1), tag).unwrap());
+    for ticket in tickets {
+        let error = sending.wait(ticket).unwrap_err();
+        assert!(matches!(error, Error::PeerClosed { .. }), "{error}");
+    }
+    // It is over now.
+    let late = sending.send(filled(&sending, 64, 1), 2).unwrap_err();
+    assert!(matches!(late, Error::PeerClosed { .. }), "{late}");
 }
 
 #[test]
@@ -165,7 +186,7 @@ fn what_the_receiver_did_not_take_is_never_reported_as_sent() {
     assert_eq!(hung.struck(), 1);
     receiving.close().unwrap();
     // The farewell is there before the sender looks at its completions.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(100));
     let done: Vec<bool> = sends
         .into_iter()
         .map(|send| sending.wait(send).is_ok())

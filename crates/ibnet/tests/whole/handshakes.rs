@@ -274,7 +274,7 @@ fn a_listener_that_does_nothing_is_given_up() {
     let limit = Duration::from_secs(1);
     // Enough queue pairs that a few polls are not all it takes.
     let (sender, receiver) = ends(&fabric, |config| {
-        config.connect_timeout = limit;
+        config.connect_timeout = Some(limit);
         config.queue_pairs = 64;
     });
     for polls_of_listener in [0, 3] {
@@ -301,7 +301,7 @@ fn a_client_that_does_nothing_is_given_up_and_others_are_served() {
     let fabric = fabric(1, 1);
     let limit = Duration::from_secs(1);
     let (sender, receiver) = ends(&fabric, |config| {
-        config.connect_timeout = limit;
+        config.connect_timeout = Some(limit);
         config.queue_pairs = 16;
     });
     let mut listener = receiver.listen();

@@ -291,7 +291,7 @@ fn refused_clients(cast: &mut Cast) -> Result<(), Failure> {
 fn abandoned_attempts(cast: &mut Cast) -> Result<(), Failure> {
     let limit = Duration::from_secs(1);
     let transport = cast.transport_with(|config| {
-        config.connect_timeout = limit;
+        config.connect_timeout = Some(limit);
         // So many take more polls than any of the attempts gets.
         config.queue_pairs = 64;
     })?;

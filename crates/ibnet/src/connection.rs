@@ -271,11 +271,13 @@ impl Core {
             None => format!("{} to itself", describe(&self.names.local[device])),
         };
         let retries = retry_count(self.config(), self.device(device));
+        let lost_address = self.device(device).lost_address(&self.names.local[device]);
         let error = Error::Completion {
             connection: format!("{ends}, queue pair {number:#x}"),
             status: completion.status(),
             vendor: completion.vendor_error(),
-            hint: hint(completion.status(), self.config().timeout, retries),
+            hint: lost_address
+                .unwrap_or_else(|| hint(completion.status(), self.config().timeout, retries)),
         };
         self.suspicion = Some(Ending::now(error));
         self.attention.raise(ENDING);

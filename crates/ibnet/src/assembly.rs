@@ -13,8 +13,10 @@ use verbs::{Access, CompletionQueue, QueuePair, RecvRequest};
 use crate::config::Config;
 use crate::device::{Device, LocalPort};
 use crate::error::Error;
+use crate::flush;
 use crate::handshake::message::{DeviceOffer, QueuePairEnd};
 use crate::path::{Depths, Join, Path, PathSpec};
+use crate::service::Service;
 use crate::transport::Inner;
 
 /// Queue pairs that may still be created or connected in this poll.
@@ -41,10 +43,10 @@ pub(crate) struct Ends {
     pub(crate) paths: Vec<Path>,
     /// One for each of the own devices.
     pub(crate) cqs: Vec<CompletionQueue>,
-    /// The sizes of the queue pairs, the same for all.
-    pub(crate) depths: Depths,
-    /// Receives that are posted for announcements.
-    pub(crate) announcements: u32,
+    /// Of a receiver, one for each of the own devices, which leads back to it: for flushing.
+    pub(crate) loops: Vec<Path>,
+    /// Receives that are posted on each path.
+    pub(crate) receives: u32,
 }
 
 /// What an end wants of its queue pairs.
@@ -53,8 +55,11 @@ pub(crate) struct Demand {
     pub(crate) depths: Depths,
     /// Completions of other queue pairs that a completion queue must have room for.
     pub(crate) reserve: u32,
-    /// Receives without buffers that are posted in advance.
-    pub(crate) receives: Receives,
+    /// Whether the queues are filled with receives in advance. These have no buffers, and come back
+    /// with this plus the number of their path.
+    pub(crate) receives: Option<u64>,
+    /// Queue pairs for flushing.
+    pub(crate) loops: bool,
     /// Completions wake who waits for them.
     pub(crate) notify: bool,
     /// Ask the driver for its options of enhanced connection establishment first.
@@ -64,30 +69,14 @@ pub(crate) struct Demand {
 impl Demand {
     /// Requests of a queue pair that can complete.
     fn completions(&self) -> u32 {
-        let receives = if self.receives == Receives::All {
-            self.depths.receive
-        } else {
-            0
-        };
-        self.depths.send + receives
+        self.depths.send + self.posted()
+    }
+
+    /// Receives of a queue pair that are posted in advance.
+    fn posted(&self) -> u32 {
+        self.receives.map_or(0, |_| self.depths.receive)
     }
 }
-
-/// Receives without buffers that are posted in advance.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Receives {
-    None,
-    /// As many as every queue holds. They come back with the number of their path.
-    All,
-    /// About so many, on the path of the announcements only. They come back with [`ANNOUNCED`].
-    Announcements(u32),
-}
-
-/// The path that announcements take. Their order does not matter: each entry has its own ready word.
-pub(crate) const ANNOUNCE_PATH: usize = 0;
-
-/// The id of a receive that an announcement has used up: no work request and no path has it.
-pub(crate) const ANNOUNCED: u64 = u64::MAX;
 
 /// Ends in the making.
 pub(crate) struct Assembly {
@@ -102,7 +91,7 @@ pub(crate) struct Assembly {
 pub(crate) struct Remote<'a> {
     pub(crate) offers: &'a [DeviceOffer],
     pub(crate) ends: &'a [QueuePairEnd],
-    pub(crate) traffic_class: u8,
+    pub(crate) service: Service,
 }
 
 impl Assembly {
@@ -117,28 +106,12 @@ impl Assembly {
             let on_it = specs.iter().filter(|spec| spec.device == device);
             on_it.count() as u32
         };
-        let mut announcements = 0;
-        let mut reserves = vec![demand.reserve; devices.len()];
-        if let Receives::Announcements(wanted) = demand.receives {
-            let device = specs[ANNOUNCE_PATH].device;
-            let attributes = &devices[device].attributes;
-            // A sender that has too few makes the receiver's announcements wait, no more.
-            announcements = wanted
-                .min(attributes.max_qp_wr)
-                .min(attributes.max_cqe / 4)
-                .max(1);
-            reserves[device] += announcements;
-        }
         for (index, device) in devices.iter().enumerate() {
             let limits = Limits {
                 max_qp_wr: device.attributes.max_qp_wr,
                 max_cqe: device.attributes.max_cqe,
             };
-            let demanded = Demand {
-                reserve: reserves[index],
-                ..demand
-            };
-            let fitting = fit(demanded, paths_on(index), limits);
+            let fitting = fit(demand, paths_on(index), limits);
             demand.depths = fitting.ok_or_else(|| too_small(device, paths_on(index)))?;
         }
         let per_path = demand.completions();
@@ -147,7 +120,7 @@ impl Assembly {
             .enumerate()
             .map(|(index, device)| {
                 let context = device.pd.context();
-                let depth = (paths_on(index) * per_path + reserves[index]).max(1);
+                let depth = (paths_on(index) * per_path + demand.reserve).max(1);
                 if demand.notify {
                     inner.monitor.create_cq(device.token, context, depth)
                 } else {
@@ -159,8 +132,8 @@ impl Assembly {
             ends: Ends {
                 paths: Vec::with_capacity(specs.len()),
                 cqs,
-                depths: demand.depths,
-                announcements,
+                loops: Vec::new(),
+                receives: demand.posted(),
             },
             specs,
             demand,
@@ -185,7 +158,7 @@ impl Assembly {
                 // The last one was created and not initialised.
             } else if let Some(spec) = self.specs.get(self.ends.paths.len()) {
                 let (device, cq) = (&devices[spec.device], &self.ends.cqs[spec.device]);
-                let path = Path::create(device, cq, spec, self.depths_of_next())?;
+                let path = Path::create(device, cq, spec, self.demand.depths)?;
                 self.ends.paths.push(path);
             }
             let number = self.ends.paths.len().saturating_sub(1);
@@ -201,31 +174,19 @@ impl Assembly {
             if self.demand.offer_ece {
                 path.offer_ece();
             }
-            let (id, receives) = match self.demand.receives {
-                Receives::All => (number as u64, self.demand.depths.receive),
-                Receives::Announcements(_) if number == ANNOUNCE_PATH => {
-                    (ANNOUNCED, self.ends.announcements)
-                }
-                _ => (0, 0),
-            };
-            post_receives(&path.queue_pair, id, receives).map_err(|source| Error::Post {
-                connection: format!("queue pair {:#x}", path.queue_pair.number()),
-                source: Arc::new(source),
-            })?;
+            if let Some(first) = self.demand.receives {
+                let id = first + number as u64;
+                let posted = post_receives(&path.queue_pair, id, self.ends.receives);
+                posted.map_err(|source| Error::Post {
+                    connection: format!("queue pair {:#x}", path.queue_pair.number()),
+                    source: Arc::new(source),
+                })?;
+            }
             if self.ends.paths.len() == self.specs.len() {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    /// The sizes of the queue pair that is created next.
-    fn depths_of_next(&self) -> Depths {
-        let mut depths = self.demand.depths;
-        if self.ends.paths.len() == ANNOUNCE_PATH {
-            depths.receive = depths.receive.max(self.ends.announcements);
-        }
-        depths
     }
 
     /// When the next step can be tried, if the last one failed for a passing reason.
@@ -246,10 +207,10 @@ impl Assembly {
         if !self.retry.is_due(now) {
             return Ok(false);
         }
-        while budget.take() {
-            let Some(path) = self.ends.paths.get_mut(self.joined) else {
-                return Ok(true);
-            };
+        while let Some(path) = self.ends.paths.get_mut(self.joined) {
+            if !budget.take() {
+                return Ok(false);
+            }
             let end = remote.ends[self.joined];
             // The listener has offered its options, the connector has not: both must be willing
             // (pitfall 44).
@@ -264,7 +225,7 @@ impl Assembly {
                 offer: &remote.offers[path.peer_device],
                 remote: end,
                 mtu: self.specs[self.joined].mtu,
-                traffic_class: remote.traffic_class,
+                service: remote.service,
             });
             if !self.retry.settle(joined, now)? {
                 return Ok(false);
@@ -272,7 +233,40 @@ impl Assembly {
             path.settle_ece();
             self.joined += 1;
         }
-        Ok(self.joined == self.ends.paths.len())
+        self.close_loops(devices, locals, remote.service, config, budget, now)
+    }
+
+    /// Makes some more of the queue pairs for flushing; true when all are there.
+    fn close_loops(
+        &mut self,
+        devices: &[Arc<Device>],
+        locals: &[LocalPort],
+        service: Service,
+        config: &Config,
+        budget: &mut Budget,
+        now: Instant,
+    ) -> Result<bool, Error> {
+        let wanted = if self.demand.loops { devices.len() } else { 0 };
+        while self.ends.loops.len() < wanted || self.retry.is_under_way() {
+            if !budget.take() {
+                return Ok(false);
+            }
+            if !self.retry.is_under_way() {
+                let index = self.ends.loops.len();
+                let (device, cq) = (&devices[index], &self.ends.cqs[index]);
+                let path = flush::create_loop(index, device, &locals[index], cq)?;
+                self.ends.loops.push(path);
+            }
+            let Some(path) = self.ends.loops.last_mut() else {
+                break;
+            };
+            let (device, local) = (&devices[path.device], &locals[path.device]);
+            let closed = flush::close_loop(path, device, local, service, config);
+            if !self.retry.settle(closed, now)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Why the step that is to be tried again was refused, if one is.
@@ -335,7 +329,7 @@ fn fit(demand: Demand, paths: u32, limits: Limits) -> Option<Depths> {
         .saturating_sub(demand.reserve)
         .checked_div(paths)
         .unwrap_or(u32::MAX);
-    if demand.receives != Receives::All {
+    if demand.receives.is_none() {
         send = send.min(share);
     } else if send + receive > share {
         // Each gives up the same part of its depth.
@@ -432,11 +426,8 @@ mod tests {
                 inline: 48,
             },
             reserve: 9,
-            receives: if post_receives {
-                Receives::All
-            } else {
-                Receives::None
-            },
+            receives: post_receives.then_some(0),
+            loops: false,
             notify: false,
             offer_ece: false,
         }

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use verbs::Access;
 
-use crate::assembly::{Assembly, Budget, Demand, Receives, Remote};
+use crate::assembly::{Assembly, Budget, Demand, Remote};
 use crate::channel::Channel;
 use crate::connection::{Names, Parts};
 use crate::conversation::Conversation;
 use crate::device::LocalPort;
 use crate::error::Error;
+use crate::flush::Flusher;
 use crate::handle::Cookie;
 use crate::handshake::acceptor::{Acceptor, Step};
 use crate::handshake::message::{Endpoint, Hello, Party, PathPlan, Plan, RemoteArea, printable};
@@ -53,6 +54,7 @@ enum Task {
 /// The own ends of the paths to one client, and what was agreed on.
 struct Work {
     assembly: Assembly,
+    flusher: Flusher,
     staging: Staging,
     sizes: Area,
     /// Set when the client has told its ends.
@@ -201,6 +203,7 @@ impl Client {
         let peer = self.peer();
         let Some(Work {
             assembly,
+            flusher,
             staging,
             sizes,
             ring: Some(ring),
@@ -224,10 +227,12 @@ impl Client {
                 .collect(),
         };
         tracing::info!(
-            "receiving {names}, {}, MTU {}, traffic class {}",
+            "receiving {names}, {}, MTU {}, {}",
             names.count_paths(),
             decisions[0].mtu,
-            traffic_class(&self.inner, &hello.wishes.traffic_class),
+            (hello.wishes.service)
+                .of_announcements(&self.inner.config)
+                .describe(&self.nic, &self.inner.config),
         );
         let first_entry = self.inner.config.first_entry;
         let (machine, channel) = self.conversation.into_parts();
@@ -240,7 +245,7 @@ impl Client {
                 nic: self.nic,
                 inner: self.inner,
             },
-            locals: own.locals,
+            flusher,
             staging,
             sizes,
             ring,
@@ -275,6 +280,8 @@ impl Work {
                 reorders: decision.reorders,
             })
             .collect();
+        let domains = || nic.members().iter().map(|device| &device.pd);
+        let flusher = Flusher::new(config, domains())?;
         let demand = Demand {
             depths: Depths {
                 send: ANNOUNCE_QUEUE_DEPTH,
@@ -287,14 +294,16 @@ impl Work {
                 },
             },
             reserve: COMPLETION_RESERVE,
-            receives: Receives::All,
+            // They come back with the number of their path.
+            receives: Some(0),
+            loops: flusher.is_enabled(),
             notify,
             offer_ece: config.ece,
         };
-        let domains = || nic.members().iter().map(|device| &device.pd);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         Ok(Self {
             assembly: Assembly::new(nic.members(), specs, demand, inner)?,
+            flusher,
             staging: Staging::new(domains(), entry_bytes)?,
             sizes: Area::new(domains(), SIZE_TABLE_BYTES, access)?,
             ring: None,
@@ -343,19 +352,11 @@ impl Work {
         let remote = Remote {
             offers: &self.hello.party.devices,
             ends: &endpoint.queue_pairs,
-            traffic_class: traffic_class(inner, &self.hello.wishes.traffic_class),
+            service: self.hello.wishes.service.of_announcements(&inner.config),
         };
         self.assembly
             .join(devices, locals, &remote, &inner.config, budget, now)
     }
-}
-
-/// Of the announcements: their own setting, else the one for everything, else what the client
-/// asked for.
-fn traffic_class(inner: &Inner, wish: &Option<u8>) -> u8 {
-    let config = &inner.config;
-    let own = config.fifo_traffic_class.or(config.traffic_class);
-    own.or(*wish).unwrap_or(0)
 }
 
 /// One line if the devices of the two ends have different names (pitfall 52: names, because indices of two

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use verbs::Access;
 
-use crate::assembly::{Assembly, Budget, Demand, Receives, Remote};
+use crate::assembly::{Assembly, Budget, Demand, Remote};
 use crate::client::describe_process;
 use crate::connection::{Names, Parts};
 use crate::conversation::Conversation;
@@ -24,7 +24,8 @@ use crate::nic::Nic;
 use crate::owned::{block_on, block_until, later};
 use crate::path::{Depths, INLINE, PathSpec};
 use crate::ring::{Announced, SIZE_BYTES, SIZE_TABLE_BYTES};
-use crate::sender::{ANNOUNCEMENT_RECEIVES, SendConnection, SenderParts};
+use crate::sender::{ANNOUNCED, SendConnection, SenderParts, announcement_receives};
+use crate::service::Service;
 use crate::stripe;
 use crate::transport::{ConnectOptions, Inner};
 
@@ -238,7 +239,7 @@ impl Talk {
         let wishes = Wishes {
             // What a program sets is not checked as a variable is.
             queue_pairs: config.queue_pairs.clamp(1, MAX_PATHS as u8),
-            traffic_class: call.traffic_class(),
+            service: call.service(),
             notify: call.options.notify,
         };
         let machine = Connector::new(
@@ -321,10 +322,12 @@ impl Talk {
             peer: plan.party.devices,
         };
         tracing::info!(
-            "sending {names}, {}, MTU {}, traffic class {}",
+            "sending {names}, {}, MTU {}, {}",
             names.count_paths(),
             plan.paths[0].mtu,
-            self.call.traffic_class().unwrap_or(0),
+            self.call
+                .service()
+                .describe(&self.call.nic, &self.call.inner.config),
         );
         let max_message = names
             .paths
@@ -354,11 +357,10 @@ impl Talk {
 }
 
 impl Call {
-    /// The environment's setting wins over the application's (pitfall 43: of the class alone, the
-    /// service level is something else).
-    fn traffic_class(&self) -> Option<u8> {
-        let config = &self.inner.config;
-        config.traffic_class.or(self.options.traffic_class)
+    /// What the packets of both directions carry.
+    fn service(&self) -> Service {
+        let wish = self.options.traffic_class;
+        Service::of_data(&self.inner.config, self.nic.link(), wish)
     }
 }
 
@@ -382,16 +384,17 @@ impl Work {
         let demand = Demand {
             depths: Depths {
                 send: SEND_QUEUE_DEPTH,
-                // The smallest that every driver takes; nothing is ever received by it.
-                receive: 1,
+                receive: if call.options.notify {
+                    announcement_receives(plan.paths.len())
+                } else {
+                    // The smallest that every driver takes; nothing is ever received by it.
+                    1
+                },
                 inline: if config.inline { INLINE } else { 0 },
             },
             reserve: 0,
-            receives: if call.options.notify {
-                Receives::Announcements(ANNOUNCEMENT_RECEIVES)
-            } else {
-                Receives::None
-            },
+            receives: call.options.notify.then_some(ANNOUNCED),
+            loops: false,
             notify: call.options.notify,
             offer_ece: false,
         };
@@ -430,7 +433,7 @@ impl Work {
         let remote = Remote {
             offers: &self.plan.party.devices,
             ends: &self.remote_ends,
-            traffic_class: call.traffic_class().unwrap_or(0),
+            service: call.service(),
         };
         let is_joined = self
             .assembly

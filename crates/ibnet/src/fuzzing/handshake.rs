@@ -17,6 +17,7 @@ use crate::handshake::message::{
 use crate::handshake::plan::decide;
 use crate::handshake::session::Machine;
 use crate::ring;
+use crate::service::Service;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -218,7 +219,7 @@ pub fn connector(data: &[u8]) {
     let devices = 1 + input.below(MAX_DEVICES);
     let wishes = Wishes {
         queue_pairs: 1,
-        traffic_class: None,
+        service: Service::default(),
         notify: false,
     };
     let party = samples::party("client", devices);

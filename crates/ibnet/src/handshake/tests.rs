@@ -10,6 +10,7 @@ use super::message::*;
 use super::plan::decide;
 use super::session::{Failure, Machine};
 use crate::ring;
+use crate::service::Service;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const COOKIE: [u8; 16] = *b"a secret cookie!";
@@ -33,7 +34,10 @@ fn offer(name: &str) -> DeviceOffer {
 
 const WISHES: Wishes = Wishes {
     queue_pairs: 1,
-    traffic_class: None,
+    service: Service {
+        level: 0,
+        traffic_class: 0,
+    },
     notify: true,
 };
 

@@ -71,7 +71,7 @@ fn threaded_receiver(cast: &mut Cast) -> Result<(), Failure> {
 fn threaded_sender(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport_with(|config| {
         config.queue_pairs = 2;
-        config.min_part = 4096;
+        config.min_part = Some(4096);
         config.split_data = cast.pairs() == 1;
     })?;
     let before = cast.baseline(0)?;

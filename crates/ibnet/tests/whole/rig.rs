@@ -37,9 +37,25 @@ impl End {
     /// On all devices whose name begins with `side`.
     pub(crate) fn open(fabric: &Fabric, side: &str, set: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
+        set(&mut config);
+        Self::with(fabric, side, config)
+    }
+
+    /// The same, as these variables of an environment say.
+    pub(crate) fn of_variables(fabric: &Fabric, side: &str, variables: &[(&str, &str)]) -> Self {
+        let config = Config::from_variables(&|name| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        });
+        Self::with(fabric, side, config.unwrap())
+    }
+
+    fn with(fabric: &Fabric, side: &str, mut config: Config) -> Self {
         config.hca = HcaFilter::parse(side).unwrap();
         config.interfaces = InterfaceFilter::parse("=lo");
-        set(&mut config);
+        if let Some(sysfs) = fabric.sysfs_root() {
+            config.sysfs = sysfs.to_owned();
+        }
         let transport = Transport::with_library(fabric.library(), config).unwrap();
         let all: Vec<usize> = (0..transport.devices().len()).collect();
         let device = transport.merge(&all).unwrap();

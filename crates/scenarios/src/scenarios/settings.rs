@@ -221,7 +221,13 @@ fn receive_as(case: &Case, number: usize, cast: &mut Cast) -> Result<(), Failure
     if let (Some(before), Some(now)) = (before, now) {
         // Those of the other end are counted, too, where all devices are one simulation's.
         let ends = if cast.is_simulated() { 2 } else { 1 };
-        let expected = (cast.pairs() * case.queue_pairs() * ends) as u64;
+        let mut expected = (cast.pairs() * case.queue_pairs() * ends) as u64;
+        let mut config = Config::default();
+        (case.receiver)(&mut config);
+        if config.flush {
+            // One for each device of the receiver.
+            expected += cast.members().count() as u64;
+        }
         ensure(now - before == expected, || {
             format!("{} queue pairs instead of {expected}", now - before)
         })?;

@@ -38,6 +38,8 @@ const GRACE: Duration = Duration::from_millis(200);
 /// then their completion queues, then the control channel.
 pub(crate) struct Core {
     pub(crate) paths: Vec<Path>,
+    /// Of a receiver, one for each device, which leads back to it: see [`crate::flush`].
+    pub(crate) loops: Vec<Path>,
     /// One for each device.
     pub(crate) cqs: Vec<CompletionQueue>,
     /// Room for [`POLL_BATCH`] completions; empty while they are looked at.
@@ -88,7 +90,9 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Result<Self, Error> {
         let Parts {
-            ends: Ends { paths, cqs, .. },
+            ends: Ends {
+                paths, loops, cqs, ..
+            },
             mut channel,
             decoder,
             names,
@@ -108,6 +112,7 @@ impl Core {
                 port: None,
                 queue_pairs: paths
                     .iter()
+                    .chain(&loops)
                     .filter(|path| path.device == index)
                     .map(|path| path.queue_pair.number())
                     .collect(),
@@ -124,6 +129,7 @@ impl Core {
         Ok(Self {
             notifies: cqs.iter().all(|cq| cq.channel().is_some()),
             paths,
+            loops,
             cqs,
             batch: new_batch(),
             watch,

@@ -34,6 +34,8 @@ struct Inner {
     start: usize,
     length: usize,
     access: Access,
+    /// The processor can read it: it is no memory of another device.
+    is_host: bool,
     nic: Arc<Nic>,
     keys: [Keys; MAX_DEVICES],
     leases: MultiLease<Registered>,
@@ -113,7 +115,7 @@ impl Registrar {
     /// A null address, a length of zero, or what the device said (`ibv_reg_mr`). What was
     /// registered with other devices is undone.
     pub unsafe fn register(&self, data: *mut u8, length: usize) -> Result<Region, Error> {
-        self.lease(data as usize, length, self.access, None)
+        self.lease(data as usize, length, self.access, true, None)
     }
 
     /// As [`register`](Self::register), for memory of a device that the network devices reach
@@ -130,7 +132,13 @@ impl Registrar {
         data: *mut u8,
         length: usize,
     ) -> Result<Region, Error> {
-        self.lease(data as usize, length, self.access_for_device_memory(), None)
+        self.lease(
+            data as usize,
+            length,
+            self.access_for_device_memory(),
+            false,
+            None,
+        )
     }
 
     /// Registers `length` bytes of a device's memory that begin at `offset` of the DMA-BUF
@@ -161,6 +169,7 @@ impl Registrar {
             data as usize,
             length,
             self.access_for_device_memory(),
+            false,
             Some(buffer),
         )
     }
@@ -180,6 +189,7 @@ impl Registrar {
         address: usize,
         length: usize,
         access: Access,
+        is_host: bool,
         buffer: Option<DeviceBuffer<'_>>,
     ) -> Result<Region, Error> {
         let devices = self.nic.members();
@@ -221,6 +231,7 @@ impl Registrar {
             start: address,
             length,
             access,
+            is_host,
             nic: Arc::clone(&self.nic),
             keys,
             leases,
@@ -307,6 +318,12 @@ impl Region {
     /// The remote key on device `device` of the connection.
     pub(crate) fn rkey(&self, device: usize) -> u32 {
         self.0.keys[device].rkey
+    }
+
+    /// Whether its bytes can travel in a work request, into which the processor copies them.
+    #[inline]
+    pub(crate) fn can_be_inline(&self) -> bool {
+        self.0.is_host
     }
 
     /// Whether what is received here can be flushed, and should be.

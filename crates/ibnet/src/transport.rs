@@ -13,6 +13,7 @@ use crate::interface;
 use crate::listener::{ListenOptions, Listener};
 use crate::monitor::Monitor;
 use crate::nic::Nics;
+use crate::service::Complaints;
 
 /// The devices of this process, opened and ready for connections.
 ///
@@ -28,6 +29,7 @@ pub(crate) struct Inner {
     pub(crate) monitor: Monitor,
     pub(crate) nics: Nics,
     left_out: Vec<String>,
+    pub(crate) complaints: Complaints,
     pub(crate) config: Config,
 }
 
@@ -39,6 +41,7 @@ impl Inner {
             monitor: monitor.expect("an events thread"),
             nics: Nics::new(&[], config.merge_nics),
             left_out: Vec::new(),
+            complaints: Complaints::default(),
             config,
         })
     }
@@ -47,7 +50,8 @@ impl Inner {
 /// What a connecting end may ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Traffic class of the packets, unless `NCCL_IB_TC` says otherwise.
+    /// Traffic class of the packets, unless `NCCL_IB_TC` says otherwise; on InfiniBand also their
+    /// service level if it is 0 to 15, unless `NCCL_IB_SL` says otherwise.
     pub traffic_class: Option<u8>,
     /// Waiting for a send costs no processor time, and sends can be [awaited](crate::future): the
     /// devices tell of completions, and the receiver of what it announces. Each of these costs an
@@ -98,6 +102,7 @@ impl Transport {
                 monitor,
                 nics: Nics::new(&devices, config.merge_nics),
                 left_out,
+                complaints: Complaints::default(),
                 config,
             }),
         })
@@ -171,6 +176,10 @@ impl Transport {
         options: ConnectOptions,
     ) -> Result<Connecting, Error> {
         let nic = self.inner.nics.get(device)?;
+        let Inner {
+            complaints, config, ..
+        } = &*self.inner;
+        complaints.tell(config, nic.link(), options.traffic_class);
         Connecting::new(Arc::clone(&self.inner), nic, handle, options)
     }
 }

@@ -98,12 +98,11 @@ fn whoever_is_late_is_waited_for() {
     };
     // After 10, 30 and 70 s from the beginning.
     let plan = "for the listener's plan";
-    let connecting = |words: &[&str]| {
-        let all = [&["connecting s0", &unaccepted.address(), plan][..], words].concat();
-        said(&all)
-    };
-    assert_eq!(connecting(&["since 10 s"]), 1, "{lines:?}");
-    assert_eq!(connecting(&[]), 2, "{lines:?}");
+    let address = unaccepted.address();
+    let connecting = ["connecting s0", &address, plan];
+    assert_eq!(said(&connecting), 2, "{lines:?}");
+    let first = [&connecting[..], &["since 10 s"]].concat();
+    assert_eq!(said(&first), 1, "{lines:?}");
     assert_eq!(
         said(&["accepting", "on r0", "for the client's queue pairs"]),
         2,

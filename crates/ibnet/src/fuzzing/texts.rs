@@ -44,9 +44,13 @@ pub fn config(data: &[u8]) {
 
 /// Every number that is accepted can be used as it is (pitfall 21).
 fn within_bounds(config: &Config) {
-    assert!(config.timeout <= 31 && config.retry_count <= 7 && config.service_level <= 15);
+    assert!(
+        config.timeout <= 31
+            && config.retry_count <= 7
+            && config.service_level.is_none_or(|level| level <= 15)
+    );
     assert!((1..=128).contains(&config.queue_pairs));
-    assert!(config.min_part >= 128);
+    assert!(config.least_part() >= 128);
     assert!(
         config
             .connect_timeout

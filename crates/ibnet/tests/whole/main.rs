@@ -6,6 +6,7 @@
 //! here name its number ("Pitfall 79"): `docs/pitfalls.md` lists them all.
 #![allow(clippy::unwrap_used)]
 
+mod applied;
 mod arguments;
 mod closing;
 mod fatal;
@@ -13,5 +14,7 @@ mod features;
 mod gathering;
 mod handshakes;
 mod limits;
+mod log;
 mod posting;
 mod rig;
+mod service;

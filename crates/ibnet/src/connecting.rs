@@ -81,7 +81,9 @@ impl Connecting {
     ) -> Result<Self, Error> {
         // A port that cannot be used is an error at once, and none for the listener.
         introduce(&nic, &inner.config)?;
-        let dial = Dial::new(handle.address(), &inner.config)?;
+        let route = inner.handshake_interface.to_call(&inner.config, handle)?;
+        tracing::debug!("{} calls {route}", nic.info().name);
+        let dial = Dial::new(route, &inner.config)?;
         let call = Call {
             handle: *handle,
             options,
@@ -113,7 +115,7 @@ impl Connecting {
             State::Dialing(mut dialing) => match dialing.0.poll(now)? {
                 Some(channel) => Box::new(Talk::begin(channel, dialing.1, now)?),
                 None => {
-                    dialing.1.check_deadline(now)?;
+                    dialing.1.check_deadline(&dialing.0, now)?;
                     self.state = Some(State::Dialing(dialing));
                     return Ok(None);
                 }
@@ -219,12 +221,16 @@ impl Call {
         later(self.began, self.inner.config.connect_timeout)
     }
 
-    fn check_deadline(&self, now: Instant) -> Result<(), Error> {
+    fn check_deadline(&self, dial: &Dial, now: Instant) -> Result<(), Error> {
         if now < self.deadline() {
             return Ok(());
         }
         Err(Error::Timeout {
-            doing: format!("{}, waiting for a TCP connection", self.doing()),
+            doing: format!(
+                "connecting {} to {}, waiting for a TCP connection",
+                self.nic.info().name,
+                dial.route()
+            ),
             seconds: self.inner.config.connect_timeout.as_secs(),
         })
     }

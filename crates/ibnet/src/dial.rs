@@ -1,7 +1,6 @@
 //! Reaching the listener over TCP: tries again for a while when it cannot be reached.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,12 +9,13 @@ use nix::libc;
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::error::Error;
+use crate::interface::Route;
 use crate::monitor::{Attention, Monitor};
 use crate::random;
 
 /// An attempt to connect, and what is left of the patience for further ones.
 pub(crate) struct Dial {
-    peer: SocketAddr,
+    route: Route,
     attempt: Attempt,
     retries_left: u32,
     pause: Duration,
@@ -28,10 +28,10 @@ enum Attempt {
 }
 
 impl Dial {
-    /// Begins to connect to `peer`.
-    pub(crate) fn new(peer: SocketAddr, config: &Config) -> Result<Self, Error> {
+    /// Begins to connect.
+    pub(crate) fn new(route: Route, config: &Config) -> Result<Self, Error> {
         let mut dial = Self {
-            peer,
+            route,
             attempt: Attempt::Paused(Instant::now()),
             retries_left: config.socket_retries,
             pause: config.socket_retry_pause,
@@ -63,6 +63,11 @@ impl Dial {
         }
     }
 
+    /// Where to, and from where.
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
+    }
+
     /// When the next attempt is due, if the last one has failed.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self.attempt {
@@ -84,7 +89,17 @@ impl Dial {
     }
 
     fn begin(&mut self, now: Instant) -> Result<(), Error> {
-        match Channel::connect(self.peer) {
+        let peer = self.route.peer;
+        let source = self.route.source.as_ref().map(|source| source.address);
+        let attempt = Channel::connect(peer, source).or_else(|error| {
+            if source.is_none() {
+                return Err(error);
+            }
+            // Where the address that was asked for leads nowhere, the system's choice may.
+            tracing::debug!(%error, "connecting to {}, tried without it", self.route);
+            Channel::connect(peer, None)
+        });
+        match attempt {
             Ok(channel) => {
                 self.attempt = Attempt::Waiting(channel);
                 Ok(())
@@ -95,7 +110,7 @@ impl Dial {
 
     /// Plans another attempt, if the failure may pass and there is patience left.
     fn failed(&mut self, error: io::Error, now: Instant) -> Result<(), Error> {
-        let doing = format!("connecting to the listener at {}", self.peer);
+        let doing = format!("connecting to the listener at {}", self.route);
         if !may_pass(&error) || self.retries_left == 0 {
             return Err(Error::socket(doing, error));
         }
@@ -129,8 +144,18 @@ fn may_pass(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::channel::listen;
+
+    fn route(peer: SocketAddr) -> Route {
+        Route {
+            peer,
+            source: None,
+            others: vec!["10.1.3.3".parse().unwrap()],
+        }
+    }
 
     fn config(retries: u32) -> Config {
         Config {
@@ -158,7 +183,7 @@ mod tests {
     #[test]
     fn a_listener_that_comes_late_is_reached() {
         let address = unused_address();
-        let mut dial = Dial::new(address, &config(10_000)).unwrap();
+        let mut dial = Dial::new(route(address), &config(10_000)).unwrap();
         for _ in 0..50 {
             assert!(dial.poll(Instant::now()).unwrap().is_none());
             std::thread::sleep(Duration::from_millis(1));
@@ -169,12 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_in_an_error_that_names_the_address() {
+    fn patience_ends_in_an_error_that_names_the_addresses() {
         let address = unused_address();
-        let text = Dial::new(address, &config(3))
+        let text = Dial::new(route(address), &config(3))
             .and_then(|mut dial| poll(&mut dial).map(drop))
             .unwrap_err()
             .to_string();
-        assert!(text.contains(&address.to_string()), "{text}");
+        let says = format!("{address} (its host also has 10.1.3.3");
+        assert!(text.contains(&says), "{text}");
     }
 }

@@ -12,8 +12,7 @@ use crate::channel::{self, Channel};
 use crate::client::{Client, Progress};
 use crate::error::Error;
 use crate::future::Accept;
-use crate::handle::{Cookie, Handle};
-use crate::interface;
+use crate::handle::Handle;
 use crate::monitor::{Interest, SocketWatch};
 use crate::need::Waiter;
 use crate::nic::Nic;
@@ -49,7 +48,6 @@ pub struct Listener {
     socket: Arc<TcpListener>,
     options: ListenOptions,
     handle: Handle,
-    cookie: Cookie,
     nic: Arc<Nic>,
     inner: Arc<Inner>,
 }
@@ -61,19 +59,17 @@ impl Listener {
         options: ListenOptions,
     ) -> Result<Self, Error> {
         let config = &inner.config;
-        let addresses = interface::local_addresses()?;
-        let chosen = interface::choose(&addresses, &config.interfaces, config.family)?;
+        let (chosen, others) = inner.handshake_interface.to_listen_on(config)?;
         let socket = channel::listen(chosen.address, config.ports.as_ref())?;
         let address = socket
             .local_addr()
             .map_err(|error| Error::socket("asking for the listener's own address", error))?;
-        let cookie = random::bytes()?;
         tracing::debug!(
             "{} listens on {} {address}",
             nic.info().name,
             chosen.interface
         );
-        let handle = Handle::new(address, cookie);
+        let handle = Handle::new(address, random::bytes()?, others);
         Ok(Self {
             pending: VecDeque::new(),
             watch: None,
@@ -81,7 +77,6 @@ impl Listener {
             socket: Arc::new(socket),
             options,
             handle,
-            cookie,
             nic,
             inner,
         })
@@ -241,7 +236,7 @@ impl Listener {
         };
         self.pending.push_back(Client::new(
             channel,
-            self.cookie,
+            *self.handle.cookie(),
             self.options,
             &self.nic,
             &self.inner,

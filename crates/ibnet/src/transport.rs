@@ -9,6 +9,7 @@ use crate::connecting::Connecting;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::interface::HandshakeInterface;
 use crate::listener::{ListenOptions, Listener};
 use crate::monitor::Monitor;
 use crate::nic::Nics;
@@ -27,6 +28,7 @@ pub(crate) struct Inner {
     pub(crate) monitor: Monitor,
     pub(crate) nics: Nics,
     left_out: Vec<String>,
+    pub(crate) handshake_interface: HandshakeInterface,
     pub(crate) config: Config,
 }
 
@@ -98,6 +100,7 @@ impl Transport {
                 monitor,
                 nics: Nics::new(&devices, config.merge_nics),
                 left_out,
+                handshake_interface: HandshakeInterface::default(),
                 config,
             }),
         })

@@ -264,8 +264,17 @@ settings! {
     interfaces: InterfaceFilter = InterfaceFilter::default(),
         "NCCL_SOCKET_IFNAME": Grammar {
             range: "a list like `eth0,bond`, `=eth0` or `^docker`",
-            none: "any, loop-back and docker last",
+            none: "any, virtual ones last",
             parse: |text| Ok(InterfaceFilter::parse(text)),
+        }, ["the first that fits, an exact name or not"];
+    /// Where the ranks of a communicator find each other. Only its network counts here: an interface in
+    /// it carries the handshake, unless `interfaces` says something or there is one that begins with
+    /// `ib`.
+    comm_id: Option<String> = None,
+        "NCCL_COMM_ID": Grammar {
+            range: "`HOST:PORT` or `[ADDRESS%INTERFACE]:PORT`",
+            none: "none",
+            parse: |text| Ok(Some(text.to_owned())),
         }, ["the same"];
     /// Which address family carries the handshake.
     family: Option<Family> = None,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::channel::Channel;
 use crate::connect::Conversation;
 use crate::connect::connector::{self, Call};
 use crate::connect::waits::{Budget, polling};
@@ -34,6 +33,8 @@ impl Connecting {
     ) -> Result<Self, Error> {
         // A port that cannot be used is an error at once, and none for the listener.
         introduce(&nic, &inner.config)?;
+        let route = inner.handshake_interface.to_call(&inner.config, handle)?;
+        tracing::debug!("{} calls {route}", nic.info().name);
         let call = Call {
             handle: *handle,
             options,
@@ -42,8 +43,8 @@ impl Connecting {
         };
         let budget = Budget::default();
         // The listener hears of it now, whenever this is polled.
-        let first = Channel::connect(handle.address());
-        let conversation = Box::pin(connector::connect(first, call, budget.clone()));
+        let first = route.call();
+        let conversation = Box::pin(connector::connect(first, route, call, budget.clone()));
         Ok(Self {
             conversation: Some(conversation),
             budget,

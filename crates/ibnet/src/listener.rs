@@ -16,7 +16,6 @@ use crate::connect::waits::{Budget, Waits, polling};
 use crate::error::Error;
 use crate::future::Accept;
 use crate::handle::Handle;
-use crate::interface;
 use crate::monitor::SocketWatch;
 use crate::nic::Nic;
 use crate::owned::{block_on, block_until, later};
@@ -72,19 +71,17 @@ impl Listener {
         options: ListenOptions,
     ) -> Result<Self, Error> {
         let config = &inner.config;
-        let addresses = interface::local_addresses()?;
-        let chosen = interface::choose(&addresses, &config.interfaces, config.family)?;
+        let (chosen, others) = inner.handshake_interface.to_listen_on(config)?;
         let socket = channel::listen(chosen.address, config.ports.as_ref())?;
         let address = socket
             .local_addr()
             .map_err(|error| Error::socket("asking for the listener's own address", error))?;
-        let cookie = random::bytes()?;
         tracing::debug!(
             "{} listens on {} {address}",
             nic.info().name,
             chosen.interface
         );
-        let handle = Handle::new(address, cookie);
+        let handle = Handle::new(address, random::bytes()?, others);
         Ok(Self {
             pending: VecDeque::new(),
             watch: None,
@@ -94,7 +91,7 @@ impl Listener {
             alone: None,
             budget: Budget::default(),
             listening: Arc::new(Listening {
-                cookie,
+                cookie: *handle.cookie(),
                 options,
                 nic,
                 inner,

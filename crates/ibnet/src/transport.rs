@@ -9,7 +9,7 @@ use crate::connecting::Connecting;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::interface;
+use crate::interface::HandshakeInterface;
 use crate::listener::{ListenOptions, Listener};
 use crate::monitor::Monitor;
 use crate::nic::Nics;
@@ -30,6 +30,7 @@ pub(crate) struct Inner {
     pub(crate) nics: Nics,
     left_out: Vec<String>,
     pub(crate) complaints: Complaints,
+    pub(crate) handshake_interface: HandshakeInterface,
     pub(crate) config: Config,
 }
 
@@ -42,6 +43,7 @@ impl Inner {
             nics: Nics::new(&[], config.merge_nics),
             left_out: Vec::new(),
             complaints: Complaints::default(),
+            handshake_interface: HandshakeInterface::default(),
             config,
         })
     }
@@ -92,7 +94,12 @@ impl Transport {
         }
         let monitor = Monitor::start(config.return_async_events)?;
         let Found { devices, left_out } = discover(&library, &config, &monitor)?;
-        let handshake = handshake_interface(&config);
+        let handshake_interface = HandshakeInterface::default();
+        let handshake = match handshake_interface.to_listen_on(&config) {
+            Ok((local, _)) => format!("over {} {}", local.interface, local.address.ip()),
+            // No error before one is needed.
+            Err(error) => format!("impossible: {error}"),
+        };
         for (index, device) in devices.iter().enumerate() {
             tracing::info!("[{index}] {}", device.describe(&handshake));
         }
@@ -103,6 +110,7 @@ impl Transport {
                 nics: Nics::new(&devices, config.merge_nics),
                 left_out,
                 complaints: Complaints::default(),
+                handshake_interface,
                 config,
             }),
         })
@@ -182,15 +190,6 @@ impl Transport {
         complaints.tell(config, nic.link(), options.traffic_class);
         Connecting::new(Arc::clone(&self.inner), nic, handle, options)
     }
-}
-
-/// Over which interface connections are made, in words. What is in the way is no error before one is.
-fn handshake_interface(config: &Config) -> String {
-    let chosen = interface::local_addresses().and_then(|addresses| {
-        let chosen = interface::choose(&addresses, &config.interfaces, config.family)?;
-        Ok(format!("over {} {}", chosen.interface, chosen.address.ip()))
-    });
-    chosen.unwrap_or_else(|error| format!("impossible: {error}"))
 }
 
 /// Registration fails once this much memory is pinned; users learn of it here rather than then.

@@ -17,6 +17,7 @@ use crate::handle::Handle;
 use crate::handshake::message::{
     Endpoint, Hello, Invalid, MAX_PATHS, Message, Party, Plan, QueuePairEnd, RemoteArea, Wishes,
 };
+use crate::interface::Route;
 use crate::introduction::{Introduction, introduce};
 use crate::memory::Area;
 use crate::nic::Nic;
@@ -46,15 +47,16 @@ struct Agreed {
     own: Party,
 }
 
-/// Makes the connection to a listener that `first` is the first attempt to reach.
+/// Makes the connection to a listener that `first` is the first attempt to reach by `route`.
 pub(crate) async fn connect(
     first: io::Result<Channel>,
+    route: Route,
     call: Call,
     budget: Budget,
 ) -> Result<SendConnection, Error> {
     let config = &call.inner.config;
     let mut waits = Waits::new(&call.inner);
-    let channel = dial(first, call.handle.address(), config, &mut waits).await?;
+    let channel = dial(first, &route, &call.nic.info().name, config, &mut waits).await?;
     let doing = format!(
         "connecting {} to {}",
         call.nic.info().name,

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -13,22 +12,24 @@ use crate::config::Config;
 use crate::connect::peer::Reports;
 use crate::connect::waits::Waits;
 use crate::error::Error;
+use crate::interface::Route;
 use crate::owned::later;
 use crate::random;
 
 /// An address that does not even refuse is given up after the pauses between all attempts and so much more.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Connects to the listener at `peer`, of which `first` is the first attempt. One that refuses is called again,
+/// Connects the device `name` to the listener at the end of `route`, of which `first` is the first attempt. One that refuses is called again,
 /// with a pause that grows by its first length each time, as NCCL does it: the listener's process may be about
 /// to start.
 pub(crate) async fn dial(
     first: io::Result<Channel>,
-    peer: SocketAddr,
+    route: &Route,
+    name: &str,
     config: &Config,
     waits: &mut Waits,
 ) -> Result<Channel, Error> {
-    let doing = || format!("connecting to the listener at {peer}");
+    let doing = || format!("connecting {name} to the listener at {route}");
     let began = Instant::now();
     let limit = config.connect_timeout.unwrap_or_else(|| patience(config));
     let deadline = later(began, limit);
@@ -60,7 +61,7 @@ pub(crate) async fn dial(
         waits
             .sleep_until(deadline.min(later(Instant::now(), pause)))
             .await?;
-        attempt = Channel::connect(peer);
+        attempt = route.call();
     }
 }
 
@@ -123,6 +124,7 @@ fn may_pass(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::net::SocketAddr;
     use std::pin::pin;
     use std::sync::Arc;
     use std::task::Context;
@@ -143,6 +145,14 @@ mod tests {
         (inner, waits)
     }
 
+    fn route(peer: SocketAddr) -> Route {
+        Route {
+            peer,
+            source: None,
+            others: vec!["10.1.3.3".parse().unwrap()],
+        }
+    }
+
     fn unused_address() -> SocketAddr {
         let listener = listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
         listener.local_addr().unwrap()
@@ -151,13 +161,9 @@ mod tests {
     #[test]
     fn a_listener_that_comes_late_is_reached() {
         let address = unused_address();
+        let route = route(address);
         let (inner, mut waits) = waits(10_000);
-        let mut dialing = pin!(dial(
-            Channel::connect(address),
-            address,
-            &inner.config,
-            &mut waits
-        ));
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
         let mut polling = Context::from_waker(polling());
         for _ in 0..50 {
             assert!(dialing.as_mut().poll(&mut polling).is_pending());
@@ -169,17 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_in_an_error_that_names_the_address() {
+    fn patience_ends_in_an_error_that_names_the_addresses() {
         let address = unused_address();
+        let route = route(address);
         let (inner, mut waits) = waits(3);
-        let mut dialing = pin!(dial(
-            Channel::connect(address),
-            address,
-            &inner.config,
-            &mut waits
-        ));
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
         let outcome = block_on(|context| dialing.as_mut().poll(context));
         let text = outcome.err().unwrap().to_string();
-        assert!(text.contains(&address.to_string()), "{text}");
+        let says = format!("{address} (its host also has 10.1.3.3");
+        assert!(text.contains(&says), "{text}");
     }
 }

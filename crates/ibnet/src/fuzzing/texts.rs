@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::handle::Handle;
 use crate::hca::{HcaFilter, Placement};
-use crate::interface::{LocalAddress, choose};
+use crate::interface::{Address, Interface, State, Wanted, choose};
 
 /// Any bytes as a handle.
 pub fn handle(data: &[u8]) {
@@ -59,12 +59,22 @@ fn within_bounds(config: &Config) {
     if let Some(ports) = &config.ports {
         assert!(*ports.start() > 0 && ports.start() <= ports.end());
     }
-    let addresses = ["lo", "eth0", "docker0"].map(|name| LocalAddress {
-        interface: name.to_owned(),
-        address: SocketAddr::from(([10, 0, 0, 1], 0)),
+    let interfaces = ["lo", "eth0", "docker0"].map(|name| Interface {
+        name: name.to_owned(),
+        state: State::Running,
+        addresses: vec![Address {
+            address: SocketAddr::from(([10, 0, 0, 1], 0)),
+            prefix: Some(24),
+        }],
     });
-    if let Ok(chosen) = choose(&addresses, &config.interfaces, config.family) {
-        assert!(addresses.contains(chosen));
+    let wanted = Wanted {
+        filter: &config.interfaces,
+        family: config.family,
+        near: None,
+    };
+    if let Ok(choice) = choose(&interfaces, &wanted) {
+        let name = choice.best.interface;
+        assert!(interfaces.iter().any(|interface| interface.name == name));
     }
 }
 

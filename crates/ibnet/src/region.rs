@@ -137,8 +137,13 @@ impl Registrar {
     /// `descriptor` and that requests will name by `data`. The descriptor may be closed afterwards.
     /// What is received there can be flushed.
     ///
+    /// The addresses say which memory it is, as for [`register`](Self::register): a region of a
+    /// DMA-BUF whose addresses include these is shared, also if that was exported with another
+    /// descriptor.
+    ///
     /// # Safety
-    /// The memory must stay until the last clone of the region is dropped.
+    /// Until the last clone of the region is dropped the memory must stay, and its addresses from
+    /// `data` on must name no other DMA-BUF.
     ///
     /// # Errors
     /// As for [`register`](Self::register) (`ibv_reg_dmabuf_mr`), or an offset and an address that
@@ -189,7 +194,10 @@ impl Registrar {
             let request = match buffer {
                 None => Request::host(*domain, access, address, length),
                 Some(DeviceBuffer { buffer, offset, .. }) => {
-                    let request = Request::dmabuf(*domain, access, buffer, offset, address, length);
+                    // Callers vouch for their memory. A driver may give each export of it an inode
+                    // of its own, as NVIDIA's does, so that by inode nothing would ever be found.
+                    let request = Request::dmabuf(*domain, access, buffer, offset, address, length)
+                        .by_address();
                     if device.data_direct {
                         request.data_direct()
                     } else {

@@ -8,6 +8,9 @@
 
 mod arguments;
 mod closing;
+mod dmabufs;
+#[path = "../exported/mod.rs"]
+mod exported;
 mod fatal;
 mod features;
 mod gathering;

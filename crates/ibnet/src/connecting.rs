@@ -107,6 +107,11 @@ impl Connecting {
                 "this connection attempt has ended already".to_owned(),
             ));
         };
+        let call = match &state {
+            State::Dialing(dialing) => &dialing.1,
+            State::Talking(talk) => &talk.call,
+        };
+        call.inner.monitor.check_process()?;
         let now = Instant::now();
         let mut talk = match state {
             State::Talking(talk) => talk,

@@ -99,6 +99,7 @@ impl Listener {
     /// A peer that knew the cookie and then failed, or no descriptor or memory for another client;
     /// the listener remains usable. Strangers are dropped without an error.
     pub fn poll_accept(&mut self) -> Result<Option<RecvConnection>, Error> {
+        self.inner.monitor.check_process()?;
         self.admit()?;
         let now = Instant::now();
         // All clients share it, so that a poll takes no longer for many of them.

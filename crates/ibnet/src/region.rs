@@ -36,7 +36,8 @@ struct Inner {
     access: Access,
     nic: Arc<Nic>,
     keys: [Keys; MAX_DEVICES],
-    leases: MultiLease<Registered>,
+    /// None once they are given back.
+    leases: Option<MultiLease<Registered>>,
 }
 
 /// The keys of a registration with one device.
@@ -187,6 +188,9 @@ impl Registrar {
         access: Access,
         buffer: Option<DeviceBuffer<'_>>,
     ) -> Result<Region, Error> {
+        if self.nic.is_inherited() {
+            return Err(Error::Forked);
+        }
         let devices = self.nic.members();
         let requests = devices.iter().map(|device| {
             let Registrations { cache, domain } = &device.registrations;
@@ -231,7 +235,7 @@ impl Registrar {
             access,
             nic: Arc::clone(&self.nic),
             keys,
-            leases,
+            leases: Some(leases),
         })))
     }
 }
@@ -293,6 +297,25 @@ fn explain(device: &Device, error: verbs::Error, length: usize) -> Error {
     }
 }
 
+impl Inner {
+    fn give_back(&mut self) -> Result<(), Error> {
+        match self.leases.take() {
+            // In a forked child they are the parent's, and the cache's locks may have been held.
+            Some(leases) if self.nic.is_inherited() => std::mem::forget(leases),
+            Some(leases) => return leases.release(),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The cache logs what fails.
+        let _ = self.give_back();
+    }
+}
+
 impl Region {
     /// Gives this reference back and, if it was the last one, deregisters the memory on every
     /// device, also after one has failed.
@@ -302,7 +325,7 @@ impl Region {
     /// cache all the same, so that they are not found again.
     pub fn deregister(self) -> Result<(), Error> {
         match Arc::into_inner(self.0) {
-            Some(inner) => inner.leases.release(),
+            Some(mut inner) => inner.give_back(),
             None => Ok(()),
         }
     }

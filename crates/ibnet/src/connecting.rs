@@ -22,6 +22,7 @@ pub struct Connecting {
     /// None once it has ended.
     conversation: Option<Conversation<SendConnection>>,
     budget: Budget,
+    inner: Arc<Inner>,
 }
 
 impl Connecting {
@@ -39,7 +40,7 @@ impl Connecting {
             handle: *handle,
             options,
             nic,
-            inner,
+            inner: Arc::clone(&inner),
         };
         let budget = Budget::default();
         // The listener hears of it now, whenever this is polled.
@@ -48,6 +49,7 @@ impl Connecting {
         Ok(Self {
             conversation: Some(conversation),
             budget,
+            inner,
         })
     }
 
@@ -104,6 +106,7 @@ impl Future for Connecting {
                 "this connection attempt has ended already".to_owned(),
             )));
         };
+        this.inner.monitor.check_process()?;
         this.budget.refill();
         let outcome = conversation.as_mut().poll(context);
         if outcome.is_ready() {

@@ -164,8 +164,16 @@ impl Core {
         &self.names
     }
 
+    /// Whether this process is a forked child of the one that has the connection.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.attention.is_inherited()
+    }
+
     /// The error that ended the connection, if one has.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_inherited() {
+            return Err(Error::Forked);
+        }
         match &self.failure {
             None => Ok(()),
             Some(error) => Err(error.clone()),
@@ -176,10 +184,10 @@ impl Core {
         self.failure.is_some()
     }
 
-    /// Whether something happened off the hot path. One relaxed load.
+    /// Whether something happened off the hot path.
     #[inline]
     pub(crate) fn needs_attention(&self) -> bool {
-        self.attention.bits() != 0
+        self.attention.is_needed()
     }
 
     /// Whether completions wake who waits for them.

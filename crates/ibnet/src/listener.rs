@@ -155,6 +155,7 @@ impl Listener {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<RecvConnection, Error>> {
+        self.listening.inner.monitor.check_process()?;
         self.admit()?;
         // All clients share it, so that a poll takes no longer for many of them.
         self.budget.refill();

@@ -20,6 +20,12 @@ impl Nic {
         &self.members
     }
 
+    /// Whether this process is a forked child of the one that opened the devices.
+    pub(crate) fn is_inherited(&self) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.pd.context().is_inherited())
+    }
+
     /// What is known of them together.
     pub(crate) fn info(&self) -> &DeviceInfo {
         &self.info

@@ -452,7 +452,8 @@ impl RecvConnection {
     }
 
     fn close_once(&mut self) -> Result<(), Error> {
-        if std::mem::replace(&mut self.is_closed, true) {
+        // In a forked child it is the parent's, to whom the peer goes on talking.
+        if std::mem::replace(&mut self.is_closed, true) || self.core.is_inherited() {
             return Ok(());
         }
         // Count what has arrived, so that the sender learns of it.

@@ -38,7 +38,8 @@ struct Inner {
     is_host: bool,
     nic: Arc<Nic>,
     keys: [Keys; MAX_DEVICES],
-    leases: MultiLease<Registered>,
+    /// None once they are given back.
+    leases: Option<MultiLease<Registered>>,
 }
 
 /// The keys of a registration with one device.
@@ -145,8 +146,13 @@ impl Registrar {
     /// `descriptor` and that requests will name by `data`. The descriptor may be closed afterwards.
     /// What is received there can be flushed.
     ///
+    /// The addresses say which memory it is, as for [`register`](Self::register): a region of a
+    /// DMA-BUF whose addresses include these is shared, also if that was exported with another
+    /// descriptor.
+    ///
     /// # Safety
-    /// The memory must stay until the last clone of the region is dropped.
+    /// Until the last clone of the region is dropped the memory must stay, and its addresses from
+    /// `data` on must name no other DMA-BUF.
     ///
     /// # Errors
     /// As for [`register`](Self::register) (`ibv_reg_dmabuf_mr`), or an offset and an address that
@@ -192,6 +198,9 @@ impl Registrar {
         is_host: bool,
         buffer: Option<DeviceBuffer<'_>>,
     ) -> Result<Region, Error> {
+        if self.nic.is_inherited() {
+            return Err(Error::Forked);
+        }
         let devices = self.nic.members();
         let requests = devices.iter().map(|device| {
             let Registrations { cache, domain } = &device.registrations;
@@ -199,7 +208,10 @@ impl Registrar {
             let request = match buffer {
                 None => Request::host(*domain, access, address, length),
                 Some(DeviceBuffer { buffer, offset, .. }) => {
-                    let request = Request::dmabuf(*domain, access, buffer, offset, address, length);
+                    // Callers vouch for their memory. A driver may give each export of it an inode
+                    // of its own, as NVIDIA's does, so that by inode nothing would ever be found.
+                    let request = Request::dmabuf(*domain, access, buffer, offset, address, length)
+                        .by_address();
                     if device.data_direct {
                         request.data_direct()
                     } else {
@@ -234,7 +246,7 @@ impl Registrar {
             is_host,
             nic: Arc::clone(&self.nic),
             keys,
-            leases,
+            leases: Some(leases),
         })))
     }
 }
@@ -296,6 +308,25 @@ fn explain(device: &Device, error: verbs::Error, length: usize) -> Error {
     }
 }
 
+impl Inner {
+    fn give_back(&mut self) -> Result<(), Error> {
+        match self.leases.take() {
+            // In a forked child they are the parent's, and the cache's locks may have been held.
+            Some(leases) if self.nic.is_inherited() => std::mem::forget(leases),
+            Some(leases) => return leases.release(),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The cache logs what fails.
+        let _ = self.give_back();
+    }
+}
+
 impl Region {
     /// Gives this reference back and, if it was the last one, deregisters the memory on every
     /// device, also after one has failed.
@@ -305,7 +336,7 @@ impl Region {
     /// cache all the same, so that they are not found again.
     pub fn deregister(self) -> Result<(), Error> {
         match Arc::into_inner(self.0) {
-            Some(inner) => inner.leases.release(),
+            Some(mut inner) => inner.give_back(),
             None => Ok(()),
         }
     }

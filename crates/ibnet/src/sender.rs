@@ -366,7 +366,8 @@ impl SendConnection {
     }
 
     fn close_once(&mut self) -> Result<(), Error> {
-        if std::mem::replace(&mut self.is_closed, true) {
+        // In a forked child it is the parent's, to whom the peer goes on talking.
+        if std::mem::replace(&mut self.is_closed, true) || self.core.is_inherited() {
             return Ok(());
         }
         self.core.close(Vec::new())

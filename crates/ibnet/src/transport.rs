@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use verbs::ForkStatus;
-
 use crate::config::Config;
 use crate::connecting::Connecting;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
@@ -19,6 +17,11 @@ use crate::service::Complaints;
 ///
 /// Clones share them. Listeners and connections keep them open; when the last of all these is
 /// gone, the events thread is joined and the devices are closed.
+///
+/// A child that is forked afterwards may drop what it inherited, which disturbs nothing of the
+/// parent; what it calls on it is [`Error::Forked`]. It can open a transport of its own. Where the kernel
+/// does not copy pinned pages on fork (before 5.12), the child does not have the memory that was
+/// registered.
 #[derive(Clone)]
 pub struct Transport {
     inner: Arc<Inner>,
@@ -86,9 +89,11 @@ impl Transport {
         if config.disabled {
             return Err(Error::Disabled);
         }
-        // Before anything is registered, or it has no effect (pitfall 67).
-        if let Err(error) = library.init_fork()
-            && library.fork_status() != ForkStatus::Unneeded
+        // Before anything is registered, or it has no effect (pitfall 67). Not where the kernel
+        // copies pinned pages: older libibverbs then keep registered memory out of children all the
+        // same, which splits a mapping for each registration and ends a child that reads it.
+        if !library.copies_on_fork()
+            && let Err(error) = library.init_fork()
         {
             tracing::warn!(%error, "forked children may disturb registered memory");
         }
@@ -159,7 +164,7 @@ impl Transport {
     /// Waits for peers that will send to device `device`.
     ///
     /// # Errors
-    /// No such device, or no socket to listen on.
+    /// No such device, no socket to listen on, or [`Error::Forked`].
     pub fn listen(&self, device: usize) -> Result<Listener, Error> {
         self.listen_with(device, ListenOptions::default())
     }
@@ -169,6 +174,7 @@ impl Transport {
     /// # Errors
     /// As for [`listen`](Self::listen).
     pub fn listen_with(&self, device: usize, options: ListenOptions) -> Result<Listener, Error> {
+        self.inner.monitor.check_process()?;
         let nic = self.inner.nics.get(device)?;
         Listener::new(Arc::clone(&self.inner), nic, options)
     }
@@ -176,13 +182,14 @@ impl Transport {
     /// Begins to connect device `device` to the listener that gave out `handle`.
     ///
     /// # Errors
-    /// No such device, or no socket to connect with.
+    /// No such device, no socket to connect with, or [`Error::Forked`].
     pub fn connect(
         &self,
         device: usize,
         handle: &Handle,
         options: ConnectOptions,
     ) -> Result<Connecting, Error> {
+        self.inner.monitor.check_process()?;
         let nic = self.inner.nics.get(device)?;
         let Inner {
             complaints, config, ..

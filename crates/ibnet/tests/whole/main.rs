@@ -9,6 +9,9 @@
 mod applied;
 mod arguments;
 mod closing;
+mod dmabufs;
+#[path = "../exported/mod.rs"]
+mod exported;
 mod fatal;
 mod features;
 mod gathering;

@@ -20,9 +20,8 @@ use crate::transport::{ConnectOptions, Inner};
 /// drop it to give up.
 pub struct Connecting {
     /// None once it has ended.
-    conversation: Option<Conversation<SendConnection>>,
+    under_way: Option<(Conversation<SendConnection>, Arc<Inner>)>,
     budget: Budget,
-    inner: Arc<Inner>,
 }
 
 impl Connecting {
@@ -47,9 +46,8 @@ impl Connecting {
         let first = route.call();
         let conversation = Box::pin(connector::connect(first, route, call, budget.clone()));
         Ok(Self {
-            conversation: Some(conversation),
+            under_way: Some((conversation, inner)),
             budget,
-            inner,
         })
     }
 
@@ -101,16 +99,16 @@ impl Future for Connecting {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let Some(conversation) = &mut this.conversation else {
+        let Some((conversation, inner)) = &mut this.under_way else {
             return Poll::Ready(Err(Error::InvalidArgument(
                 "this connection attempt has ended already".to_owned(),
             )));
         };
-        this.inner.monitor.check_process()?;
+        inner.monitor.check_process()?;
         this.budget.refill();
         let outcome = conversation.as_mut().poll(context);
         if outcome.is_ready() {
-            this.conversation = None;
+            this.under_way = None;
         }
         outcome
     }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use ibnet::{RecvBuffer, RecvConnection, Region, SendConnection};
+use ibnet::{Error, RecvBuffer, RecvConnection, Region, SendConnection};
 
 use crate::exported::Exported;
 use crate::rig::{connection, ends, eventually, fabric, filled, join};
@@ -170,4 +170,39 @@ fn host_memory_and_a_dmabuf_at_its_addresses_are_registered_each_in_its_way() {
         )
     };
     assert_eq!(fabric.live_objects().mrs, before + 2);
+}
+
+#[test]
+fn what_is_registered_in_mid_page_is_where_its_offset_says() {
+    // Pitfall 58: the address is rounded down for the device, and the offset with it.
+    const AT: usize = PAGE + 100;
+    const SIZE: usize = PAGE;
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
+    let memory = Exported::new(3 * PAGE);
+    let register = |offset: usize| {
+        let descriptor = memory.export();
+        // SAFETY: the memory outlives its registrations, and is the only one at its addresses.
+        unsafe {
+            let registrar = receiving.registrar();
+            registrar.register_dmabuf(memory.at(AT), SIZE, offset as u64, descriptor.as_fd())
+        }
+    };
+    // No rounding makes these agree.
+    let refused = register(AT + 1).err().unwrap();
+    assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
+    // Nor does the memory go on there.
+    let refused = register(3 * PAGE + 100).err().unwrap();
+    assert!(matches!(refused, Error::InvalidArgument(_)), "{refused}");
+    let region = register(AT).unwrap();
+    receive(
+        (&mut sending, &mut receiving),
+        &memory,
+        (AT, SIZE),
+        &region,
+        9,
+    );
+    assert!(memory.read(0, AT).iter().all(|byte| *byte == 0));
+    let rest = memory.read(AT + SIZE, 2 * PAGE - AT);
+    assert!(rest.iter().all(|byte| *byte == 0));
 }

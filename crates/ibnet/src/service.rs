@@ -36,14 +36,11 @@ impl Service {
     /// Of a sender's data over `link`, if its application asks for the traffic class `wish`. The
     /// environment's settings win.
     pub(crate) fn of_data(config: &Config, link: Link, wish: Option<u8>) -> Self {
-        let wanted_level = wish.filter(|_| link == Link::InfiniBand);
+        // Never cut to four bits: another level than the one asked for may have no lane at all (pitfall
+        // 43).
+        let wanted_level = wish.filter(|class| link == Link::InfiniBand && *class <= MAX_LEVEL);
         Self {
-            // Never cut to four bits: another level than the one asked for may have no lane at all
-            // (pitfall 43).
-            level: config
-                .service_level
-                .or(wanted_level.filter(|level| *level <= MAX_LEVEL))
-                .unwrap_or(0),
+            level: config.service_level.or(wanted_level).unwrap_or(0),
             traffic_class: config.traffic_class.or(wish).unwrap_or(0),
         }
     }

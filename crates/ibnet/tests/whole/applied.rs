@@ -33,7 +33,7 @@ fn partitioned(pkeys: [u16; 3]) -> Fabric {
 }
 
 /// The queue pairs of both ends, of one connection with these variables at both.
-fn queue_pairs(fabric: &Fabric, variables: &[(&str, &str)]) -> Vec<QueuePairView> {
+fn queue_pairs(fabric: &Fabric, variables: Variables<'_>) -> Vec<QueuePairView> {
     let sender = End::of_variables(fabric, "s", variables);
     let receiver = End::of_variables(fabric, "r", variables);
     let (mut sending, mut receiving) = join(&sender, &receiver);
@@ -43,6 +43,7 @@ fn queue_pairs(fabric: &Fabric, variables: &[(&str, &str)]) -> Vec<QueuePairView
 }
 
 type Part = fn(&QueuePairAttributes) -> u32;
+type Variables<'a> = &'a [(&'a str, &'a str)];
 
 #[test]
 fn every_queue_pair_has_what_the_environment_says() {
@@ -50,7 +51,7 @@ fn every_queue_pair_has_what_the_environment_says() {
     const RETRIES: Part = |qp| qp.retry_count.into();
     const LEVEL: Part = |qp| qp.address.service_level.into();
     const PARTITION: Part = |qp| qp.pkey_index.into();
-    let cases: &[(&[(&str, &str)], Part, u32)] = &[
+    let cases: &[(Variables<'_>, Part, u32)] = &[
         (&[], TIMEOUT, 20),
         (&[("NCCL_IB_TIMEOUT", "17")], TIMEOUT, 17),
         (&[("NCCL_IB_TIMEOUT", "0")], TIMEOUT, 0),

@@ -23,8 +23,9 @@ use thiserror::Error;
 pub use found::{Setting, UnknownVariable};
 pub use table::Variable;
 
-use crate::hca::{HcaFilter, InvalidHca};
+use crate::hca::HcaFilter;
 use crate::interface::{Family, InterfaceFilter};
+use crate::name_list::InvalidList;
 use kinds::{
     Choice, Flag, Grammar, Kind, Milliseconds, OffFlag, Optional, PartOf, Path, Seconds, number,
     range_of, rule,
@@ -95,7 +96,7 @@ settings! {
         "NCCL_IB_HCA": Grammar {
             range: "a list like `mlx5_0:1,mlx5_2`, `=mlx5_0` or `^mlx5_3`",
             none: "every device",
-            parse: |text| HcaFilter::parse(text).map_err(|InvalidHca(expected)| expected),
+            parse: |text| HcaFilter::parse(text).map_err(|InvalidList(expected)| expected),
         }, ["the same"];
     /// Sort the devices by PCI address, so that equal machines count them alike. Otherwise they
     /// are in the order of libibverbs.
@@ -256,7 +257,7 @@ settings! {
         "NCCL_SOCKET_IFNAME": Grammar {
             range: "a list like `eth0,bond`, `=eth0` or `^docker`",
             none: "any, loop-back and docker last",
-            parse: |text| Ok(InterfaceFilter::parse(text)),
+            parse: |text| InterfaceFilter::parse(text).map_err(|InvalidList(expected)| expected),
         }, ["the same"];
     /// Which address family carries the handshake.
     family: Option<Family> = None,

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use crate::error::Error;
+use crate::name_list::{InvalidList, NameList};
 
 /// Which network interfaces to use, in NCCL's grammar for `NCCL_SOCKET_IFNAME`:
 /// `[^][=]prefix,…`.
@@ -37,26 +38,21 @@ pub(crate) struct LocalAddress {
 }
 
 impl InterfaceFilter {
-    /// Reads a filter. Every text is one.
-    pub fn parse(text: &str) -> Self {
-        let (exclude, text) = match text.trim().strip_prefix('^') {
-            Some(rest) => (true, rest),
-            None => (false, text.trim()),
-        };
-        let (exact, text) = match text.strip_prefix('=') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let names = text
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned);
-        Self {
+    /// Reads a filter.
+    ///
+    /// # Errors
+    /// A mark inside the list.
+    pub fn parse(text: &str) -> Result<Self, InvalidList> {
+        let NameList {
             exclude,
             exact,
-            names: names.collect(),
-        }
+            names,
+        } = NameList::parse(text)?;
+        Ok(Self {
+            exclude,
+            exact,
+            names: names.into_iter().map(str::to_owned).collect(),
+        })
     }
 
     fn names_any(&self) -> bool {
@@ -212,7 +208,7 @@ mod tests {
         all.push(ib0.clone());
         let without = InterfaceFilter::default();
         assert_eq!(*choose(&all, &without, None).unwrap(), ib0);
-        let named = InterfaceFilter::parse("eth1");
+        let named = InterfaceFilter::parse("eth1").unwrap();
         assert_eq!(choose(&all, &named, None).unwrap().interface, "eth1");
     }
 
@@ -230,7 +226,7 @@ mod tests {
             ("docker", None, "172.17.0.1"),
             ("=eth0", Some(Family::V6), "fe80::1"),
         ] {
-            let chosen = choose(&all, &InterfaceFilter::parse(filter), family).unwrap();
+            let chosen = choose(&all, &InterfaceFilter::parse(filter).unwrap(), family).unwrap();
             assert_eq!(
                 chosen.address.ip().to_string(),
                 expected,
@@ -248,7 +244,8 @@ mod tests {
 
     #[test]
     fn a_filter_without_a_match_lists_what_there_is() {
-        let error = choose(&addresses(), &InterfaceFilter::parse("ib0"), None).unwrap_err();
+        let error =
+            choose(&addresses(), &InterfaceFilter::parse("ib0").unwrap(), None).unwrap_err();
         let text = error.to_string();
         assert!(
             text.contains("eth0 10.0.0.5") && text.contains("NCCL_SOCKET_IFNAME"),

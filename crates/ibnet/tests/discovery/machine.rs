@@ -96,7 +96,7 @@ impl Machine {
         })
         .unwrap();
         config.sysfs.clone_from(&self.root);
-        config.interfaces = ibnet::InterfaceFilter::parse("=lo");
+        config.interfaces = ibnet::InterfaceFilter::parse("=lo").unwrap();
         config
     }
 

@@ -10,7 +10,7 @@ pub(crate) fn connect(fabric: &Fabric) -> (SendConnection, RecvConnection) {
     let open = |device: &str| {
         let mut config = Config::default();
         config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo");
+        config.interfaces = InterfaceFilter::parse("=lo").unwrap();
         Transport::with_library(fabric.library(), config).unwrap()
     };
     let (from, to) = (open("sim0"), open("sim1"));

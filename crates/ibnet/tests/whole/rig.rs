@@ -38,7 +38,7 @@ impl End {
     pub(crate) fn open(fabric: &Fabric, side: &str, set: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         config.hca = HcaFilter::parse(side).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo");
+        config.interfaces = InterfaceFilter::parse("=lo").unwrap();
         set(&mut config);
         let transport = Transport::with_library(fabric.library(), config).unwrap();
         let all: Vec<usize> = (0..transport.devices().len()).collect();

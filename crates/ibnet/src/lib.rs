@@ -118,7 +118,7 @@ mod work_id;
 pub use gid;
 
 pub use config::{
-    Config, ConfigError, DataDirect, Partition, PathPolicy, RelaxedOrdering, Setting,
+    Config, ConfigError, DataDirect, Effect, Partition, PathPolicy, RelaxedOrdering, Setting,
     UnknownVariable, Variable,
 };
 pub use connecting::Connecting;

@@ -62,7 +62,7 @@ fn whoever_is_late_is_waited_for() {
         .build()
         .unwrap();
     let mut config = Config::default();
-    config.interfaces = InterfaceFilter::parse("=lo");
+    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
     // More than a few polls make: so that there is a middle of the handshake.
     config.queue_pairs = 64;
     let transport = Transport::with_library(fabric.library(), config).unwrap();

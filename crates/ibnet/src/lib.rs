@@ -108,6 +108,7 @@ mod region;
 mod requests;
 mod ring;
 mod sender;
+mod shortage;
 mod spread;
 mod stripe;
 #[cfg(test)]

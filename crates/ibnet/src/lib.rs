@@ -105,6 +105,7 @@ mod requests;
 mod ring;
 mod sender;
 mod service;
+mod shortage;
 mod spread;
 mod stripe;
 #[cfg(test)]

@@ -81,8 +81,8 @@ impl Fabric {
         }
         // SAFETY: the functions behave as those of libibverbs and may be called from any thread;
         // objects stay valid until they are destroyed, and contexts are laid out as demanded (see
-        // `ffi`).
-        unsafe { Library::from_functions(functions) }
+        // `ffi`). The same goes for those of libmlx5.
+        unsafe { Library::from_functions(functions).with_mlx5(table::MLX5) }
     }
 
     /// The seed of a stepped fabric, for messages of failed tests; 0 for a free-running one.

@@ -9,6 +9,7 @@ use crate::engine::events::Subject;
 use crate::engine::slab::DeviceId;
 use crate::shared::Shared;
 use crate::spec::{GidSlot, check};
+use crate::view::{self, QueuePairView, RegionView};
 
 /// A device of a fabric. Made by [`Fabric::hca`](crate::Fabric::hca).
 #[derive(Clone)]
@@ -53,6 +54,16 @@ impl Hca {
         let is_there = state.fail_qp(self.id, number);
         drop(self.shared.run(state));
         is_there
+    }
+
+    /// The queue pairs that live, in the order in which they were made, with what was set on them.
+    pub fn queue_pairs(&self) -> Vec<QueuePairView> {
+        view::queue_pairs(&self.shared.lock(), self.id)
+    }
+
+    /// The memory that is registered, in no particular order.
+    pub fn regions(&self) -> Vec<RegionView> {
+        self.shared.lock().devices[self.id].regions.views()
     }
 
     fn fail_device(&self, is_removed: bool) {

@@ -27,6 +27,9 @@
 //!   a fault on a device that is not there, panics.
 //! - **Hands on the hardware.** [`Fabric::hca`] pulls cables, changes addresses, removes devices. That
 //!   it hit somebody is told by [`Fabric::counters`]: of messages lost, by reason, and of events.
+//! - **What was set.** [`Hca::queue_pairs`] and [`Hca::regions`] tell what the device was given:
+//!   service levels, traffic classes, time-outs, partitions, access flags. The network works with
+//!   almost any of them, so that nothing else would notice a wrong one.
 //! - **Leaks.** [`Fabric::live_objects`] counts what was made and not destroyed.
 //! - **Why?** A request that ends in `IBV_WC_RETRY_EXC_ERR` does not say why its packets were lost.
 //!   [`Fabric::counters`] does ([`LossReason`]), and [`FabricBuilder::trace`] keeps a record of
@@ -63,7 +66,7 @@
 //! until a completion is polled. Limits. Completion queues that overrun. Completion channels.
 //! Asynchronous events with their acknowledgement. Registration at another address and from a
 //! DMA-BUF (any file that can be mapped, such as a memfd). ECE. GID tables with holes. fork
-//! functions. A directory that looks like sysfs.
+//! functions. mlx5's Data Direct. A directory that looks like sysfs.
 //!
 //! Not simulated: unreliable transports, shared receive queues, atomics, memory windows, the extended
 //! interfaces (`ibv_wr_*`, `ibv_start_poll`), on-demand paging, multicast, path migration, congestion
@@ -133,6 +136,7 @@ mod sysfs;
 mod table;
 mod ticker;
 mod trace;
+mod view;
 
 pub use builder::{BuildError, FabricBuilder};
 pub use fabric::{Fabric, LiveObjects};
@@ -142,3 +146,4 @@ pub use random::Random;
 pub use spec::{ContextKind, DeviceSpec, GidSlot, LaneSpeed, Limits, PortSpec, Width};
 pub use table::OptionalFunction;
 pub use trace::{Counters, LossReason, TraceEntry, TraceEvent};
+pub use view::{QueuePairView, RegionKind, RegionView};

@@ -11,6 +11,7 @@
 //!     ports/N/state, phys_state, link_layer, lid
 //!     ports/N/gids/I, gid_attrs/types/I, gid_attrs/ndevs/I, pkeys/I
 //! devices/pci0000:00/ADDRESS/physfn              (virtual functions only)
+//! devices/pci0000:00/ADDRESS                     (Data Direct functions: an empty directory)
 //! ```
 
 use std::fs;
@@ -65,6 +66,9 @@ impl Sysfs {
         }
         symlink(&directory, self.device_path(&spec.name))?;
         self.link_functions(spec, &parent)?;
+        if let Some(address) = &spec.data_direct {
+            fs::create_dir_all(self.pci_path(address))?;
+        }
 
         let write = |name: &str, text: String| fs::write(directory.join(name), text + "\n");
         write("node_guid", guid_text(device.guid))?;
@@ -78,7 +82,7 @@ impl Sysfs {
     }
 
     fn pci_path(&self, address: &str) -> PathBuf {
-        self.root.join("devices/pci0000:00").join(address)
+        self.root.join(pci_directory(address))
     }
 
     /// Links a virtual function and its physical one with each other.
@@ -128,6 +132,11 @@ impl Sysfs {
         }
         Ok(())
     }
+}
+
+/// The directory of a PCI function, below the root.
+pub(crate) fn pci_directory(address: &str) -> PathBuf {
+    Path::new("devices/pci0000:00").join(address)
 }
 
 impl Drop for Sysfs {

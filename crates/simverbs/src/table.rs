@@ -1,8 +1,8 @@
 //! The table of functions that a fabric hands out.
 
-use verbs::Functions;
+use verbs::{Functions, Mlx5Functions};
 
-use crate::ffi::{context, cq, event, list, memory, qp, query};
+use crate::ffi::{context, cq, event, list, memory, mlx5, qp, query};
 use crate::slots::Trampolines;
 
 /// A function that older versions of libibverbs lack, and that a fabric can lack, too.
@@ -85,6 +85,13 @@ pub(crate) fn functions(slot: Trampolines) -> Functions {
         is_fork_initialized: Some(slot.is_fork_initialized),
     }
 }
+
+/// The functions of libmlx5, for the devices that have Data Direct.
+pub(crate) const MLX5: Mlx5Functions = Mlx5Functions {
+    is_supported: mlx5::is_supported,
+    get_data_direct_sysfs_path: mlx5::get_data_direct_sysfs_path,
+    reg_dmabuf_mr: memory::mlx5_reg_dmabuf_mr,
+};
 
 /// Takes a function out of a table.
 pub(crate) fn remove(functions: &mut Functions, function: OptionalFunction) {

@@ -2,11 +2,13 @@
 
 use std::os::fd::RawFd;
 
+use verbs::Access;
 use verbs::sys::ibv_access_flags;
 
 use super::copy::Span;
 use super::slab::{Key, PdId, RegionId, Slab};
 use super::{Errno, mapping::Mapping};
+use crate::view::{RegionKind, RegionView};
 
 pub(crate) const LOCAL_WRITE: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 pub(crate) const REMOTE_WRITE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
@@ -32,6 +34,7 @@ pub(crate) struct Region {
     pub(crate) pins: u32,
     /// It is being deregistered: its keys are good for nothing any more.
     is_revoked: bool,
+    kind: RegionKind,
     /// The mapping of a DMA-BUF, which ends with the region.
     _mapping: Option<Mapping>,
 }
@@ -52,6 +55,7 @@ pub(crate) struct Registration {
     pub(crate) length: usize,
     pub(crate) memory: usize,
     pub(crate) access: u32,
+    pub(crate) kind: RegionKind,
     pub(crate) mapping: Option<Mapping>,
 }
 
@@ -107,6 +111,7 @@ impl Regions {
             rkey: 0,
             pins: 0,
             is_revoked: false,
+            kind: new.kind,
             _mapping: new.mapping,
         });
         let number = id.index() as u32 + 1;
@@ -116,6 +121,19 @@ impl Regions {
         let region = &mut self.slab[id];
         (region.lkey, region.rkey) = (base | tag, base | tag | 1);
         (id, region.lkey, region.rkey)
+    }
+
+    /// What is registered, for tests.
+    pub(crate) fn views(&self) -> Vec<RegionView> {
+        let regions = self.slab.iter().map(|(_, region)| RegionView {
+            start: region.start,
+            length: region.length,
+            access: Access::from_bits_retain(region.access),
+            lkey: region.lkey,
+            rkey: region.rkey,
+            kind: region.kind,
+        });
+        regions.collect()
     }
 
     /// Finds a region by either of its keys.
@@ -246,6 +264,7 @@ mod tests {
             length: 100,
             memory: 0x9000,
             access,
+            kind: RegionKind::Process,
             mapping: None,
         })
     }

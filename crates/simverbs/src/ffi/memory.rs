@@ -11,6 +11,10 @@ use crate::engine::regions::{check_access, is_mapped, map_dmabuf, page_size};
 use crate::engine::slab::{DeviceId, Key};
 use crate::engine::{Errno, Optional, Registration, State};
 use crate::faults::Verb;
+use crate::view::RegionKind;
+
+/// `enum mlx5dv_reg_dmabuf_access` of mlx5dv.h.
+const MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT: c_int = 1;
 
 pub(crate) unsafe extern "C" fn reg_mr(
     pd: *mut ibv_pd,
@@ -71,6 +75,7 @@ fn register(
         length,
         memory,
         access,
+        kind: RegionKind::Process,
         mapping: None,
     };
     finish(pd, device, address, registration)
@@ -85,7 +90,34 @@ pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     let access = access.cast_unsigned();
-    pointer(register_dmabuf(pd, offset, length, iova, fd, access))
+    pointer(register_dmabuf(
+        pd,
+        offset,
+        length,
+        iova,
+        fd,
+        access,
+        RegionKind::DmaBuf,
+    ))
+}
+
+/// `mlx5dv_reg_dmabuf_mr`, for devices that have Data Direct.
+pub(crate) unsafe extern "C" fn mlx5_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+    mlx5_access: c_int,
+) -> *mut ibv_mr {
+    let access = access.cast_unsigned();
+    let kind = match mlx5_access {
+        0 => RegionKind::DmaBuf,
+        MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT => RegionKind::DataDirect,
+        _ => return pointer(Err(libc::EOPNOTSUPP)),
+    };
+    pointer(register_dmabuf(pd, offset, length, iova, fd, access, kind))
 }
 
 fn register_dmabuf(
@@ -95,12 +127,14 @@ fn register_dmabuf(
     iova: u64,
     fd: c_int,
     access: u32,
+    kind: RegionKind,
 ) -> Result<*mut ibv_mr, Errno> {
     let (shared, id) = object!(pd => SimPd { shared, id });
     {
         let state = shared.lock();
         let device = state.device_of_pd(*id);
-        if !state.devices[device].spec.dmabuf {
+        let spec = &state.devices[device].spec;
+        if !spec.dmabuf || (kind == RegionKind::DataDirect && spec.data_direct.is_none()) {
             return Err(libc::EOPNOTSUPP);
         }
     }
@@ -117,6 +151,7 @@ fn register_dmabuf(
         length,
         memory,
         access,
+        kind,
         mapping: Some(mapping),
     };
     finish(pd, device, std::ptr::null_mut(), registration)

@@ -21,6 +21,7 @@ pub(crate) mod event;
 pub(crate) mod fork;
 pub(crate) mod list;
 pub(crate) mod memory;
+pub(crate) mod mlx5;
 pub(crate) mod objects;
 pub(crate) mod post;
 pub(crate) mod qp;

@@ -11,7 +11,8 @@ const MULTICAST_LIDS: u16 = 0xc000;
 
 /// What is wrong with a description, if anything is.
 pub(crate) fn device(spec: &DeviceSpec) -> Option<&'static str> {
-    let mut addresses = spec.pci.iter().chain(&spec.physical_function);
+    let named = [&spec.pci, &spec.physical_function, &spec.data_direct];
+    let mut addresses = named.into_iter().flatten();
     let path = spec.sysfs_path.as_ref().map(|path| path.as_os_str());
     if !is_file_name(&spec.name) {
         Some("the name is empty, longer than 63 bytes, no file name, or has a slash or a zero byte")
@@ -21,6 +22,8 @@ pub(crate) fn device(spec: &DeviceSpec) -> Option<&'static str> {
         Some("a virtual function needs a PCI address of its own")
     } else if spec.physical_function.is_some() && spec.physical_function == spec.pci {
         Some("a virtual function cannot be that of itself")
+    } else if spec.data_direct.is_some() && spec.pci.is_none() {
+        Some("a device with Data Direct needs a PCI address of its own")
     } else if spec.firmware.len() > 63 || spec.firmware.contains('\0') {
         Some("the firmware version is longer than 63 bytes, or has a zero byte")
     } else if spec.guid == Some(0) {

@@ -36,6 +36,7 @@ pub struct DeviceSpec {
     pub(crate) reports_established: bool,
     pub(crate) pci: Option<String>,
     pub(crate) physical_function: Option<String>,
+    pub(crate) data_direct: Option<String>,
     pub(crate) sysfs_path: Option<PathBuf>,
 }
 
@@ -66,6 +67,7 @@ impl DeviceSpec {
             reports_established: true,
             pci: None,
             physical_function: None,
+            data_direct: None,
             sysfs_path: None,
         }
     }
@@ -158,6 +160,14 @@ impl DeviceSpec {
     #[must_use]
     pub fn virtual_function_of(mut self, physical: impl Into<String>) -> Self {
         self.physical_function = Some(physical.into());
+        self
+    }
+
+    /// It is one of mlx5's with Data Direct, whose second PCI function is at this address: the functions
+    /// of libmlx5 know it. Takes effect with [`FabricBuilder::sysfs`](crate::FabricBuilder::sysfs).
+    #[must_use]
+    pub fn data_direct(mut self, address: impl Into<String>) -> Self {
+        self.data_direct = Some(address.into());
         self
     }
 

@@ -24,3 +24,4 @@ mod robust;
 mod states;
 mod stress;
 mod tearing;
+mod view;

@@ -13,5 +13,6 @@ mod features;
 mod gathering;
 mod handshakes;
 mod limits;
+mod pitfalls;
 mod posting;
 mod rig;

@@ -1,16 +1,21 @@
 //! Faults of other transports that leave everything working, at least for a while: what was set on a
 //! device, who waits for whom, and what a call takes.
 
-use std::cell::Cell;
-use std::os::raw::{c_uint, c_void};
+use std::cell::{Cell, RefCell};
+use std::os::raw::{c_int, c_uint, c_void};
 use std::sync::{OnceLock, mpsc};
 
-use ibnet::{Config, HcaFilter, InterfaceFilter, RecvBuffer, Transport};
+use ibnet::{
+    Config, HcaFilter, InterfaceFilter, RecvBuffer, RecvConnection, SendConnection, Transport,
+};
 use simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec, Verb, When};
-use verbs::sys::{ibv_mr, ibv_pd};
-use verbs::{Access, Functions, Library};
+use verbs::sys::{ibv_mr, ibv_pd, ibv_qp};
+use verbs::{Access, Functions, Library, QueuePairState};
 
-use crate::rig::{End, PATIENCE, build, connection, ends, fabric, filled, join, message, roce};
+use crate::rig::{
+    End, PATIENCE, build, connection, ends, eventually, fabric, filled, join, message, roce,
+    try_join,
+};
 
 /// GIDs of two ports, and whether they are of different subnets.
 const SUBNETS: &[(u64, u64, bool)] = &[
@@ -95,25 +100,80 @@ fn only_memory_for_data_may_be_written_out_of_order() {
 }
 
 #[test]
+fn memory_for_sending_gives_the_peer_no_right() {
+    // Pitfall 68.
+    let fabric = fabric(1, 1);
+    let (sending, _receiving) = connection(&fabric);
+    let hca = fabric.hca("s0").unwrap();
+    let before = hca.regions();
+    let _buffer = sending.registrar().buffer(8).unwrap();
+    let mut regions = hca.regions();
+    regions.retain(|region| !before.contains(region));
+    let [region] = regions[..] else {
+        panic!("one registration: {regions:?}");
+    };
+    let rights = region.access.difference(Access::RELAXED_ORDERING);
+    assert_eq!(rights, Access::empty());
+}
+
+const NOTHING: [RecvBuffer<'static>; 1] = [RecvBuffer {
+    data: std::ptr::null_mut(),
+    capacity: 0,
+    tag: 0,
+    region: None,
+}];
+
+/// One device at each end, where nothing moves but when it is told to.
+fn stepped() -> Fabric {
+    let devices = roce("s", 1).chain(roce("r", 1));
+    let builder = Fabric::builder().stepped(1);
+    let builder = devices.fold(builder, simverbs::FabricBuilder::device);
+    builder.build().unwrap()
+}
+
+#[test]
+fn the_sender_leaves_the_ring_alone() {
+    // Pitfall 75: where an entry was, the one of 256 messages later may be already.
+    let fabric = stepped();
+    let (mut sending, mut receiving) = connection(&fabric);
+    let receive = |receiving: &mut RecvConnection| {
+        eventually("room for a receive", || {
+            fabric.run_until_idle();
+            // SAFETY: empty messages have no memory.
+            unsafe { receiving.irecv(&NOTHING) }.unwrap()
+        })
+    };
+    let send = |sending: &mut SendConnection| {
+        fabric.run_until_idle();
+        // SAFETY: as above.
+        let sent = unsafe { sending.isend(std::ptr::null(), 0, 0, None) }.unwrap();
+        let sent = sent.expect("it is announced");
+        eventually("the send", || {
+            fabric.run_until_idle();
+            sending.test(sent).unwrap()
+        });
+    };
+    let first = receive(&mut receiving);
+    send(&mut sending);
+    eventually("the first", || receiving.test(first).unwrap());
+    // As many as there is room for: the last lies where the first did.
+    for _ in 0..256 {
+        receive(&mut receiving);
+    }
+    for _ in 0..256 {
+        send(&mut sending);
+    }
+}
+
+#[test]
 fn a_test_takes_one_batch_for_whichever_requests_it_is() {
     // Pitfall 86: neither for its own request alone, nor as long as there is anything to take.
     const COUNT: usize = 60;
-    let builder = Fabric::builder().stepped(1);
-    let devices = roce("s", 1).chain(roce("r", 1));
-    let fabric = devices
-        .fold(builder, simverbs::FabricBuilder::device)
-        .build()
-        .unwrap();
+    let fabric = stepped();
     let (mut sending, mut receiving) = connection(&fabric);
-    let nothing = [RecvBuffer {
-        data: std::ptr::null_mut(),
-        capacity: 0,
-        tag: 0,
-        region: None,
-    }];
     let receives: Vec<_> = (0..COUNT)
         // SAFETY: there is no memory.
-        .map(|_| unsafe { receiving.irecv(&nothing) }.unwrap().unwrap())
+        .map(|_| unsafe { receiving.irecv(&NOTHING) }.unwrap().unwrap())
         .collect();
     fabric.run_until_idle();
     for _ in 0..COUNT {
@@ -138,10 +198,26 @@ fn a_test_takes_one_batch_for_whichever_requests_it_is() {
     assert_eq!(fault.struck(), 0);
 }
 
-/// The simulator's function, and where a registration of this thread waits for leave to go on.
+/// The end on the one device whose name begins with `side`.
+fn open(library: &Library, side: &str) -> End {
+    let mut config = Config::default();
+    config.hca = HcaFilter::parse(side).unwrap();
+    config.interfaces = InterfaceFilter::parse("=lo");
+    End {
+        transport: Transport::with_library(library.clone(), config).unwrap(),
+        device: 0,
+    }
+}
+
+/// The simulator's functions, before others are put in front of them. (Those that list the devices are
+/// of one fabric.)
 static ORIGINAL: OnceLock<Functions> = OnceLock::new();
+
 thread_local! {
+    /// Where the next registration of this thread waits for leave to go on.
     static GATE: Cell<Option<Gate>> = const { Cell::new(None) };
+    /// What this thread has given back: of which protection domain, and whether it was memory.
+    static GIVEN_BACK: RefCell<Vec<(usize, bool)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Tells that the registration has begun, and waits for leave.
@@ -172,23 +248,14 @@ fn who_registers_holds_up_nobody() {
     // Pitfall 62: registering gigabytes takes seconds.
     let fabric = fabric(1, 1);
     let library = fabric.library();
-    let functions = *ORIGINAL.get_or_init(|| *library.functions());
+    ORIGINAL.get_or_init(|| *library.functions());
     let functions = Functions {
         reg_mr_iova2: Some(slow_reg_mr),
-        ..functions
+        ..*library.functions()
     };
     // SAFETY: the functions are the simulator's, which one of them takes its time to call.
     let library = unsafe { Library::from_functions(functions) };
-    let end = |side: &str| {
-        let mut config = Config::default();
-        config.hca = HcaFilter::parse(side).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo");
-        End {
-            transport: Transport::with_library(library.clone(), config).unwrap(),
-            device: 0,
-        }
-    };
-    let (sender, receiver) = (end("s"), end("r"));
+    let (sender, receiver) = (open(&library, "s"), open(&library, "r"));
     let (mut sending, mut receiving) = join(&sender, &receiver);
     let (begun, wait) = mpsc::channel();
     let (give, leave) = mpsc::channel();
@@ -207,4 +274,63 @@ fn who_registers_holds_up_nobody() {
         give.send(()).unwrap();
         slow.join().unwrap().unwrap();
     });
+}
+
+unsafe extern "C" fn noted_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: the caller's queue pair lives.
+    let domain = unsafe { (*qp).pd } as usize;
+    GIVEN_BACK.with_borrow_mut(|given_back| given_back.push((domain, false)));
+    // SAFETY: passed on to the caller.
+    unsafe { (ORIGINAL.get().unwrap().destroy_qp)(qp) }
+}
+
+unsafe extern "C" fn noted_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    // SAFETY: the caller's region lives.
+    let domain = unsafe { (*mr).pd } as usize;
+    GIVEN_BACK.with_borrow_mut(|given_back| given_back.push((domain, true)));
+    // SAFETY: passed on to the caller.
+    unsafe { (ORIGINAL.get().unwrap().dereg_mr)(mr) }
+}
+
+#[test]
+fn memory_goes_after_the_queue_pairs_that_write_it() {
+    // Pitfalls 34 and 99: at the end of a connection and of an attempt, whoever's fault it was.
+    let fabric = fabric(1, 1);
+    let library = fabric.library();
+    ORIGINAL.get_or_init(|| *library.functions());
+    let functions = Functions {
+        destroy_qp: noted_destroy_qp,
+        dereg_mr: noted_dereg_mr,
+        ..*library.functions()
+    };
+    // SAFETY: the functions are the simulator's, some with a note taken.
+    let library = unsafe { Library::from_functions(functions) };
+    let (sender, receiver) = (open(&library, "s"), open(&library, "r"));
+    let states = [
+        QueuePairState::INIT,
+        QueuePairState::RTR,
+        QueuePairState::RTS,
+    ];
+    let steps = states
+        .iter()
+        .flat_map(|state| [("s0", *state), ("r0", *state)]);
+    for step in steps.map(Some).chain([None]) {
+        let fault = step.map(|(device, state)| {
+            let verb = Verb::ModifyQpTo(state);
+            fabric.faults().fail_call(verb, device, When::Nth(1), 5)
+        });
+        drop(try_join(&sender, &receiver));
+        assert!(fault.is_none_or(|fault| fault.struck() == 1));
+        let given_back = GIVEN_BACK.take();
+        let (queue_pairs, memory): (Vec<_>, Vec<_>) = given_back
+            .iter()
+            .enumerate()
+            .partition(|(_, (_, is_memory))| !is_memory);
+        assert!(!queue_pairs.is_empty() && !memory.is_empty(), "{step:?}");
+        for (place, (domain, _)) in queue_pairs {
+            let mut earlier = memory.iter().filter(|(before, _)| *before < place);
+            let is_late = earlier.any(|(_, (other, _))| other == domain);
+            assert!(!is_late, "{step:?}: {given_back:?}");
+        }
+    }
 }

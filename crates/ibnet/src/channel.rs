@@ -127,15 +127,7 @@ impl Channel {
         self.watch = None;
     }
 
-    /// Adds bytes to what has to be sent.
-    pub(crate) fn queue(&mut self, mut bytes: Vec<u8>) {
-        if self.output.is_empty() {
-            self.output = bytes;
-        } else {
-            self.output.append(&mut bytes);
-        }
-    }
-
+    /// Adds a message to what has to be sent.
     pub(crate) fn queue_message(&mut self, message: &Message) {
         encode(message, &mut self.output);
     }
@@ -257,8 +249,8 @@ mod tests {
 
         let mut buffer = [0; 64];
         assert_eq!(server.read(&mut buffer).unwrap(), Input::Nothing);
-        client.queue(b"hel".to_vec());
-        client.queue(b"lo".to_vec());
+        client.output.extend_from_slice(b"hel");
+        client.output.extend_from_slice(b"lo");
         assert!(client.flush().unwrap());
         wait(|| server.read(&mut buffer).unwrap() == Input::Bytes(5));
         assert_eq!(&buffer[..5], b"hello");

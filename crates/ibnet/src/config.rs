@@ -13,6 +13,7 @@ mod found;
 mod kinds;
 mod table;
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -138,6 +139,11 @@ settings! {
     /// Where sysfs is: `/sys`. For tests, and for containers that have it elsewhere; no variable
     /// sets it.
     sysfs: PathBuf = PathBuf::from("/sys");
+    /// Where the device nodes are: `/dev/infiniband`. For tests; no variable sets it.
+    device_nodes: PathBuf = PathBuf::from("/dev/infiniband");
+    /// The addresses of this network namespace, by which entries of GID tables are known as its
+    /// own; none to ask the kernel. For tests; no variable sets it.
+    own_addresses: Option<Vec<IpAddr>> = None;
     /// GID indices to use on RoCE ports instead of choosing by kind and address.
     gid_index: gid::IndexRules = gid::IndexRules::default(),
         "NCCL_IB_GID_INDEX": Grammar {

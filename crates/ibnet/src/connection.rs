@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use verbs::{CompletionQueue, WorkCompletion};
 
-use crate::assembly::Ends;
 use crate::cause::hint;
 use crate::channel::{Channel, Input, READ_SIZE};
 use crate::config::Config;
+use crate::connect::setup::Ends;
 use crate::device::Device;
 use crate::error::{Error, Failed};
 use crate::handshake::frame::Decoder;

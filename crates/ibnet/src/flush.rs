@@ -69,9 +69,9 @@ impl Flusher {
                 receive: 1,
                 inline: 0,
             };
-            let mut path = Path::create(device, &core.cqs[index], &spec, depths)?;
-            path.initialise(device, local.pkey_index, Access::REMOTE_READ)?;
-            path.join(&Join {
+            let path = Path::create(device, &core.cqs[index], &spec, depths)?;
+            path.to_init(device, local.pkey_index, Access::REMOTE_READ)?;
+            let join = Join {
                 config: core.config(),
                 device,
                 local,
@@ -79,7 +79,9 @@ impl Flusher {
                 remote: path.end(),
                 mtu: spec.mtu,
                 traffic_class: core.config().traffic_class.unwrap_or(0),
-            })?;
+            };
+            path.to_rtr(&join)?;
+            path.to_rts(&join)?;
             loops.push(path);
         }
         let domains = devices.iter().map(|device| &device.pd);

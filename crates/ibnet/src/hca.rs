@@ -78,6 +78,11 @@ impl HcaFilter {
         self.items.is_empty() || self.find(name, port).is_some() != self.exclude
     }
 
+    /// Whether any port of the device `name` can be wanted.
+    pub(crate) fn admits_device(&self, name: &str) -> bool {
+        (1..=u8::MAX).any(|port| self.admits(name, port))
+    }
+
     /// Rail and plane of port `port` of the device `name`.
     pub fn placement(&self, name: &str, port: u8) -> Placement {
         self.find(name, port)

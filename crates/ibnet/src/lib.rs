@@ -65,16 +65,13 @@
 //! A failed connection keeps its [`Error`], and every later call returns it. A peer that closes,
 //! dies or becomes unreachable ends all outstanding requests with an error that names both ends.
 
-mod assembly;
 mod cause;
 mod channel;
-mod client;
 mod config;
+mod connect;
 mod connecting;
 mod connection;
-mod conversation;
 mod device;
-mod dial;
 mod error;
 mod flush;
 pub mod future;
@@ -92,7 +89,6 @@ mod listener;
 mod matching;
 mod memory;
 mod monitor;
-mod need;
 mod nic;
 mod observer;
 mod outgoing;

@@ -4,18 +4,19 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::assembly::Budget;
 use crate::channel::{self, Channel};
-use crate::client::{Client, Progress};
+use crate::connect::Conversation;
+use crate::connect::acceptor::{self, Listening};
+use crate::connect::waits::{Budget, Waits, polling};
 use crate::error::Error;
 use crate::future::Accept;
-use crate::handle::{Cookie, Handle};
+use crate::handle::Handle;
 use crate::interface;
-use crate::monitor::{Interest, SocketWatch};
-use crate::need::Waiter;
+use crate::monitor::SocketWatch;
 use crate::nic::Nic;
 use crate::owned::{block_on, block_until, later};
 use crate::random;
@@ -45,13 +46,20 @@ pub struct Listener {
     pending: VecDeque<Client>,
     /// Of the socket, if somebody waits rather than polls.
     watch: Option<SocketWatch>,
-    waiter: Option<Waiter>,
+    waits: Waits,
     socket: Arc<TcpListener>,
-    options: ListenOptions,
     handle: Handle,
-    cookie: Cookie,
-    nic: Arc<Nic>,
-    inner: Arc<Inner>,
+    budget: Budget,
+    listening: Arc<Listening>,
+}
+
+/// A client in the middle of its handshake.
+struct Client {
+    conversation: Conversation<RecvConnection>,
+    address: SocketAddr,
+    since: Instant,
+    /// Whether it has shown the cookie. Until then it may be anybody.
+    is_known: Arc<AtomicBool>,
 }
 
 impl Listener {
@@ -77,13 +85,16 @@ impl Listener {
         Ok(Self {
             pending: VecDeque::new(),
             watch: None,
-            waiter: None,
+            waits: Waits::new(&inner),
             socket: Arc::new(socket),
-            options,
             handle,
-            cookie,
-            nic,
-            inner,
+            budget: Budget::default(),
+            listening: Arc::new(Listening {
+                cookie,
+                options,
+                nic,
+                inner,
+            }),
         })
     }
 
@@ -99,27 +110,10 @@ impl Listener {
     /// A peer that knew the cookie and then failed, or no descriptor or memory for another client;
     /// the listener remains usable. Strangers are dropped without an error.
     pub fn poll_accept(&mut self) -> Result<Option<RecvConnection>, Error> {
-        self.admit()?;
-        let now = Instant::now();
-        // All clients share it, so that a poll takes no longer for many of them.
-        let mut budget = Budget::of_a_poll();
-        for _ in 0..self.pending.len() {
-            let Some(mut client) = self.pending.pop_front() else {
-                break;
-            };
-            match client.drive(&mut budget, now) {
-                Progress::Pending => self.pending.push_back(client),
-                Progress::Connected => return client.finish().map(Some),
-                Progress::Nobody(why) => {
-                    tracing::debug!("{} dropped: {why}", client.peer());
-                }
-                Progress::Failed(error) => {
-                    client.give_up(&error);
-                    return Err(error);
-                }
-            }
+        match self.poll_accept_with(&mut Context::from_waker(polling())) {
+            Poll::Ready(outcome) => outcome.map(Some),
+            Poll::Pending => Ok(None),
         }
-        Ok(None)
     }
 
     /// Waits until there is a connection, or an error. Costs no processor time meanwhile.
@@ -154,44 +148,44 @@ impl Listener {
         Accept::new(self)
     }
 
-    /// As [`poll_accept`](Self::poll_accept); if there is no connection, whoever waits is woken
-    /// when it is worth another look.
+    /// As [`poll_accept`](Self::poll_accept); if there is no connection, the caller is woken when it is worth
+    /// another look.
     pub(crate) fn poll_accept_with(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<RecvConnection, Error>> {
-        if let Some(connection) = self.poll_accept()? {
-            return Poll::Ready(Ok(connection));
-        }
-        let monitor = &self.inner.monitor;
-        let waiter = self.waiter.get_or_insert_with(|| Waiter::new(monitor));
-        let attention = waiter.begin(context.waker());
-        let mut until = None;
-        if self.pending.len() < MAX_PENDING || self.pending.iter().any(is_silent) {
-            match &self.watch {
-                Some(watch) => watch.arm(Interest::Read)?,
-                None => {
-                    let socket = Arc::clone(&self.socket);
-                    self.watch = Some(monitor.watch_socket(socket, attention, Interest::Read)?);
+        self.admit()?;
+        // All clients share it, so that a poll takes no longer for many of them.
+        self.budget.refill();
+        for _ in 0..self.pending.len() {
+            let Some(mut client) = self.pending.pop_front() else {
+                break;
+            };
+            match client.conversation.as_mut().poll(context) {
+                Poll::Pending => self.pending.push_back(client),
+                Poll::Ready(Err(error)) if !client.is_known() => {
+                    tracing::debug!("{} dropped: {error}", client.address);
                 }
+                Poll::Ready(outcome) => return Poll::Ready(outcome),
             }
-        } else {
-            // There is no room for whoever comes: the next may be made by a stranger's silence.
-            let patience = self.pending.iter().filter(|client| !client.is_known());
-            let patience = patience.map(|client| TIME_TO_GREET.saturating_sub(client.age()));
-            until = patience.min().map(|patience| Instant::now() + patience);
         }
-        for client in &mut self.pending {
-            let need = client.need();
-            if need.socket {
-                client.listen(attention)?;
-            }
-            until = Some(until.map_or(need.until, |until| until.min(need.until)));
-        }
-        if let Some(until) = until {
-            waiter.until(until, context.waker())?;
-        }
+        self.wait_for_clients(context)?;
         Poll::Pending
+    }
+
+    /// Has the caller woken when another client comes, or can be let in.
+    fn wait_for_clients(&mut self, context: &Context<'_>) -> Result<(), Error> {
+        if self.pending.len() < MAX_PENDING || self.silent_stranger().is_some() {
+            return self
+                .waits
+                .for_clients(context, &mut self.watch, &self.socket);
+        }
+        // There is no room: the next may be made by a stranger's silence.
+        let strangers = self.pending.iter().filter(|client| !client.is_known());
+        match strangers.map(|client| client.since + TIME_TO_GREET).min() {
+            Some(until) => self.waits.at(context, until),
+            None => Ok(()),
+        }
     }
 
     /// Takes in everybody who has connected since the last call, as far as there is room: the
@@ -228,7 +222,7 @@ impl Listener {
 
     /// A client that has had the time to show the cookie and has not.
     fn silent_stranger(&self) -> Option<usize> {
-        self.pending.iter().position(is_silent)
+        self.pending.iter().position(Client::is_silent)
     }
 
     fn admit_one(&mut self, stream: std::net::TcpStream, peer: SocketAddr) {
@@ -239,17 +233,29 @@ impl Listener {
                 return;
             }
         };
-        self.pending.push_back(Client::new(
+        let is_known = Arc::new(AtomicBool::new(false));
+        let conversation = acceptor::accept(
             channel,
-            self.cookie,
-            self.options,
-            &self.nic,
-            &self.inner,
-        ));
+            Arc::clone(&self.listening),
+            Arc::clone(&is_known),
+            self.budget.clone(),
+        );
+        self.pending.push_back(Client {
+            conversation: Box::pin(conversation),
+            address: peer,
+            since: Instant::now(),
+            is_known,
+        });
     }
 }
 
-/// Whether it has had the time to show the cookie and has not.
-fn is_silent(client: &Client) -> bool {
-    !client.is_known() && client.age() >= TIME_TO_GREET
+impl Client {
+    fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has had the time to show the cookie and has not.
+    fn is_silent(&self) -> bool {
+        !self.is_known() && self.since.elapsed() >= TIME_TO_GREET
+    }
 }

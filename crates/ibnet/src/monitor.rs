@@ -145,15 +145,14 @@ impl Monitor {
     pub(crate) fn watch_device(
         &self,
         context: &Context,
-        ports: u8,
-    ) -> Result<(DeviceToken, Arc<Changes>), Error> {
+        changes: &Arc<Changes>,
+    ) -> Result<DeviceToken, Error> {
         let token = self.shared.new_token();
-        let changes = Arc::new(Changes::new(ports));
         self.shared.lock().insert(
             token,
             Watched::Device {
                 context: context.clone(),
-                changes: Arc::clone(&changes),
+                changes: Arc::clone(changes),
             },
         );
         let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
@@ -164,7 +163,7 @@ impl Monitor {
                 self.shared.lock().remove(&token);
                 Error::system("watching the events of a device", errno)
             })?;
-        Ok((DeviceToken(token), changes))
+        Ok(DeviceToken(token))
     }
 
     /// A completion queue on `device`, whose context is `context`, that can wake who waits for its

@@ -92,10 +92,10 @@ impl Nics {
         note_differences(&nic);
         let index = list.len();
         tracing::info!(
-            "virtual device [{index}] {}: {} Mb/s, of {:?}",
+            "[{index}] {} is made of {:?}: {}",
             nic.info.name,
-            nic.info.speed_mbps,
-            nic.info.members
+            nic.info.members,
+            nic.info.abilities()
         );
         list.push(Arc::new(nic));
         Ok(index)

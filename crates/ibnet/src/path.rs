@@ -26,18 +26,8 @@ pub(crate) struct Path {
     pub(crate) max_inline: u32,
     /// Packets may overtake each other on the way.
     pub(crate) reorders: bool,
-    stage: Stage,
     psn: u32,
     ece: Option<EceOptions>,
-}
-
-/// How far a queue pair has come.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Reset,
-    Init,
-    ReadyToReceive,
-    ReadyToSend,
 }
 
 /// Sizes of a queue pair.
@@ -96,29 +86,25 @@ impl Path {
                 granted.max_inline
             },
             reorders: spec.reorders,
-            stage: Stage::Reset,
             psn: random_psn()?,
             ece: None,
             queue_pair,
         })
     }
 
-    /// Moves the queue pair to INIT, where receives can be posted. The other end will be able to
-    /// do through it what `access` says.
-    pub(crate) fn initialise(
-        &mut self,
+    /// Moves the queue pair to INIT, where receives can be posted. The other end will be able to do through it
+    /// what `access` says.
+    pub(crate) fn to_init(
+        &self,
         device: &Device,
         pkey_index: u16,
         access: Access,
-    ) -> Result<(), verbs::Error> {
-        if self.stage == Stage::Reset {
-            self.queue_pair.to_init(&InitAttributes {
-                port: device.info.port,
-                pkey_index,
-                access,
-            })?;
-            self.stage = Stage::Init;
-        }
+    ) -> Result<(), Error> {
+        self.queue_pair.to_init(&InitAttributes {
+            port: device.info.port,
+            pkey_index,
+            access,
+        })?;
         Ok(())
     }
 
@@ -176,9 +162,8 @@ impl Path {
         }
     }
 
-    /// Connects to the peer, and makes ready to receive and to send. Called again after a failure
-    /// it goes on where it was.
-    pub(crate) fn join(&mut self, join: &Join<'_>) -> Result<(), Error> {
+    /// Connects to the peer: ready to receive.
+    pub(crate) fn to_rtr(&self, join: &Join<'_>) -> Result<(), Error> {
         let Join {
             config,
             device,
@@ -187,38 +172,37 @@ impl Path {
             remote,
             ..
         } = join;
-        if self.stage < Stage::ReadyToReceive {
-            let path_mtu = mtu(join.mtu).ok_or_else(|| Error::Protocol {
-                peer: offer.name.clone(),
-                what: Invalid("an MTU that does not exist").to_string(),
-            })?;
-            // One outstanding RDMA read is more than this protocol uses.
-            self.queue_pair.to_rtr(&ReadyToReceive {
-                mtu: path_mtu,
-                remote_qp: remote.number,
-                remote_psn: remote.psn,
-                max_dest_rd_atomic: 1,
-                min_rnr_timer: MIN_RNR_TIMER,
-                address: address(
-                    device,
-                    local,
-                    offer,
-                    config.service_level,
-                    join.traffic_class,
-                ),
-            })?;
-            self.stage = Stage::ReadyToReceive;
-        }
-        if self.stage < Stage::ReadyToSend {
-            self.queue_pair.to_rts(&ReadyToSend {
-                psn: self.psn,
-                timeout: config.timeout,
-                retry_count: retry_count(config, device),
-                rnr_retry: RNR_RETRY,
-                max_rd_atomic: 1,
-            })?;
-            self.stage = Stage::ReadyToSend;
-        }
+        let path_mtu = mtu(join.mtu).ok_or_else(|| Error::Protocol {
+            peer: offer.name.clone(),
+            what: Invalid("an MTU that does not exist").to_string(),
+        })?;
+        // One outstanding RDMA read is more than this protocol uses.
+        self.queue_pair.to_rtr(&ReadyToReceive {
+            mtu: path_mtu,
+            remote_qp: remote.number,
+            remote_psn: remote.psn,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: MIN_RNR_TIMER,
+            address: address(
+                device,
+                local,
+                offer,
+                config.service_level,
+                join.traffic_class,
+            ),
+        })?;
+        Ok(())
+    }
+
+    /// Ready to send, too.
+    pub(crate) fn to_rts(&self, join: &Join<'_>) -> Result<(), Error> {
+        self.queue_pair.to_rts(&ReadyToSend {
+            psn: self.psn,
+            timeout: join.config.timeout,
+            retry_count: retry_count(join.config, join.device),
+            rnr_retry: RNR_RETRY,
+            max_rd_atomic: 1,
+        })?;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 
 use verbs::{Access, RecvRequest, RemoteAddress, SendRequest};
 
-use crate::assembly::{ANNOUNCE_PATH, RECEIVE_CHAIN};
+use crate::connect::setup::{ANNOUNCE_PATH, RECEIVE_CHAIN};
 use crate::connection::{Core, End, Parts};
 use crate::device::LocalPort;
 use crate::error::{Error, Failed};

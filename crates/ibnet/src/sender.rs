@@ -13,7 +13,7 @@ use std::num::NonZeroUsize;
 
 use verbs::{Access, RemoteAddress, SendRequest};
 
-use crate::assembly::{ANNOUNCE_PATH, RECEIVE_CHAIN};
+use crate::connect::setup::{ANNOUNCE_PATH, RECEIVE_CHAIN};
 use crate::connection::{Core, End, Parts};
 use crate::error::{Error, Failed};
 use crate::handshake::message::RemoteArea;

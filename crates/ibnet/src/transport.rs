@@ -9,6 +9,7 @@ use crate::connecting::Connecting;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::interface;
 use crate::listener::{ListenOptions, Listener};
 use crate::monitor::Monitor;
 use crate::nic::Nics;
@@ -28,6 +29,19 @@ pub(crate) struct Inner {
     pub(crate) nics: Nics,
     left_out: Vec<String>,
     pub(crate) config: Config,
+}
+
+#[cfg(test)]
+impl Inner {
+    pub(crate) fn without_devices(config: Config) -> Arc<Self> {
+        let monitor = Monitor::start(config.return_async_events);
+        Arc::new(Self {
+            monitor: monitor.expect("an events thread"),
+            nics: Nics::new(&[], config.merge_nics),
+            left_out: Vec::new(),
+            config,
+        })
+    }
 }
 
 /// What a connecting end may ask for.
@@ -74,23 +88,9 @@ impl Transport {
         }
         let monitor = Monitor::start(config.return_async_events)?;
         let Found { devices, left_out } = discover(&library, &config, &monitor)?;
-        for device in &devices {
-            let info = &device.info;
-            let speed = match info.speed_mbps {
-                0 => "unknown speed".to_owned(),
-                speed => format!("{speed} Mb/s"),
-            };
-            tracing::info!(
-                "{}: {}, {speed}, MTU {}, messages to {} bytes, firmware {}, PCI {}",
-                device.label(),
-                info.link_name(),
-                info.mtu,
-                info.max_message,
-                info.firmware,
-                info.pci_path
-                    .as_ref()
-                    .map_or_else(|| "none".into(), |path| path.to_string_lossy()),
-            );
+        let handshake = handshake_interface(&config);
+        for (index, device) in devices.iter().enumerate() {
+            tracing::info!("[{index}] {}", device.describe(&handshake));
         }
         warn_of_memlock();
         Ok(Self {
@@ -173,6 +173,15 @@ impl Transport {
         let nic = self.inner.nics.get(device)?;
         Connecting::new(Arc::clone(&self.inner), nic, handle, options)
     }
+}
+
+/// Over which interface connections are made, in words. What is in the way is no error before one is.
+fn handshake_interface(config: &Config) -> String {
+    let chosen = interface::local_addresses().and_then(|addresses| {
+        let chosen = interface::choose(&addresses, &config.interfaces, config.family)?;
+        Ok(format!("over {} {}", chosen.interface, chosen.address.ip()))
+    });
+    chosen.unwrap_or_else(|error| format!("impossible: {error}"))
 }
 
 /// Registration fails once this much memory is pinned; users learn of it here rather than then.

@@ -92,7 +92,6 @@ impl From<HandleError> for Fault {
             HandleError::Foreign
             | HandleError::WrongKind { .. }
             | HandleError::Stale
-            | HandleError::Busy
             | HandleError::Poisoned
             | HandleError::OtherOwner => NcclResult::INTERNAL_ERROR,
         };

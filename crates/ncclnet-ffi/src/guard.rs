@@ -12,7 +12,7 @@ use crate::fault::Fault;
 ///
 /// A fault is logged with the entry point's name, and its code returned. A panic is a fault of the
 /// plugin: it is caught, logged and becomes `ncclInternalError`. (The objects that the body was in a
-/// call with are then poisoned, so that no half-changed state is used again: `handles::table`.)
+/// call with are then poisoned, so that no half-changed state is used again: `handles::Table::with`.)
 // Once for each entry point anyway: as a function of its own it would take the arguments through
 // memory.
 #[inline(always)]

@@ -9,7 +9,7 @@
 //! - [`abi`]: the C declarations, public so that Rust programs can load such a plugin too;
 //! - `versions`: one file for each version, with its table and the functions that are different there;
 //! - `entry`: the C functions that several versions have in common; `guard`: no panic gets past it;
-//! - `plugin`: what the functions do, once, with Rust arguments and results;
+//! - `plugin`: the devices, the life cycle and the objects behind the handles;
 //! - `handles`: what C holds instead of pointers, checked on every call;
 //! - `logger`: `tracing` events to NCCL's logger; `profiler`: work requests to NCCL's profiler.
 //!
@@ -21,15 +21,11 @@
 //!
 //! # Threads
 //!
-//! As NCCL promises, and as the plugin checks: the data path of one communicator (`isend`, `irecv`,
-//! `iflush`, `test`, closing) runs on one thread at a time. Everything else may run at the same time
-//! on any thread, registering and deregistering memory of the same communicator included.
-//!
-//! The first call of a thread on a communicator that another thread used last costs a system call
-//! (membarrier(2)), and so does deregistering memory of such a communicator. From within a call with a
-//! communicator, which means in the logger or the profiler, no other such call can be made, nor can the
-//! communicator be closed, or memory be deregistered of it or of one that another thread uses: these
-//! are errors.
+//! As NCCL promises, and as every plugin relies on: the data path of one communicator (`isend`, `irecv`,
+//! `iflush`, `test`) runs on one thread at a time, nothing is closed or deregistered while a call uses it, and
+//! no function of the plugin is called from within one, which means from the logger or the profiler. A program
+//! that breaks this has undefined behaviour. Everything else may run at the same time on any thread, registering
+//! and deregistering memory of the same communicator included.
 //!
 //! # Library dependencies
 //!

@@ -95,7 +95,8 @@ data_through!(
 fn data_over_infiniband() {
     let devices = [("NCCLNET_SIM_DEVICES", "sim0:infiniband,sim1:infiniband")];
     let text = driver(12, &["--threads", "--verbose"], &devices);
-    assert!(text.contains("sim0:1: InfiniBand"), "{text}");
+    let line = "[0] sim0:1/IB: LID 1, GID 0 fe80::";
+    assert!(text.contains(line), "{text}");
     assert!(text.contains("sim0:1: LID 1, GID 0: "), "{text}");
     assert!(text.contains("all data was as sent"), "{text}");
 }
@@ -124,12 +125,37 @@ fn data_between_virtual_devices() {
         // In the log as devices are, and with its speed.
         let members: Vec<usize> = (0..count).collect();
         let speed = count * 100_000;
-        let made = format!("is made of {members:?}: {one}, {speed} Mb/s, GPU memory through");
+        let made = format!("{one} is made of {members:?}: {speed} Mb/s, relaxed ordering on, GPU");
         let line = text.lines().find(|line| line.contains(&made));
         assert!(
             line.is_some_and(|line| line.contains("INFO 0x11 ")),
             "{text}"
         );
+    }
+}
+
+/// As NCCL's own transport has it: the rail that all agree on, and a bit for each plane, by the place of its
+/// number among those in use, the undefined one included.
+#[test]
+fn rails_and_planes_of_virtual_devices() {
+    for (hca, rail, plane) in [
+        ("a0:1:3:7,a1:1:3:9,b", 3, 1 << 14 | 0b011),
+        ("a0:1:3,a1:1:3,b", 3, 1 << 14 | 0b001),
+        ("a0:1:3:7,a1:1:4:7,b0:1:5:8,b1", -1, 1 << 14 | 0b001),
+        ("a0:1::7,a1:1:3,b0:1:5:8,b1", -1, 1 << 14 | 0b011),
+        // The undefined plane of a1 comes first only where it is the first.
+        ("a0,a1:1::200,b", -1, 1 << 14 | 0b011),
+        ("a,b", -1, 1 << 14 | 0b001),
+    ] {
+        let variables = [("NCCLNET_SIM_DEVICES", "a0,a1,b0,b1"), ("NCCL_IB_HCA", hca)];
+        let arguments = ["--dev", "a0+a1", "--peer-dev", "b0+b1", "--threads"];
+        let text = succeed(12, &arguments, &variables);
+        let line = format!("a0+a1 is made of 2: rail {rail} plane {plane}\n");
+        assert!(text.contains(&line), "{hca}: {line}{text}");
+        if hca.starts_with("a0:1:3:7,a1:1:3:9") {
+            let line = format!("b0+b1 is made of 2: rail -1 plane {}\n", 1 << 14 | 0b100);
+            assert!(text.contains(&line), "{hca}: {line}{text}");
+        }
     }
 }
 
@@ -221,12 +247,16 @@ fn the_log_says_whose_traffic_class_it_is() {
 /// What the log says of the devices, where it is shown unless something else is asked for.
 #[test]
 fn the_log_says_what_devices_are_and_why_they_have_their_addresses() {
-    let rails = [("NCCL_IB_HCA", "sim0:1:3:1,sim1:1:4")];
+    let rails = [
+        ("NCCL_IB_HCA", "sim0:1:3:1,sim1:1:4"),
+        ("NCCL_SOCKET_IFNAME", "=lo"),
+    ];
     let text = driver(12, &["--bad-handle", "--verbose"], &rails);
     for says in [
-        "devices: [0] sim0:1 [1] sim1:1",
-        "[0] sim0:1: GPU memory through a peer-memory module or as DMA-BUF, rail 3, plane 1",
-        "[1] sim1:1: GPU memory through a peer-memory module or as DMA-BUF, rail 4",
+        "[0] sim0:1/RoCE: GID 3 10.0.0.1 RoCEv2, 100000 Mb/s, relaxed ordering on, GPU memory \
+         through a peer-memory module or as DMA-BUF, rail 3, plane 1, handshake over lo 127.0.0.1; ",
+        "[1] sim1:1/RoCE: GID 3 10.0.0.2 RoCEv2, 100000 Mb/s, relaxed ordering on, GPU memory \
+         through a peer-memory module or as DMA-BUF, rail 4, handshake over lo 127.0.0.1; ",
         "sim0:1: GID 3: RoCEv2 10.0.0.1 on interface 1: chosen; not 0: RoCEv1 fe80::",
     ] {
         let line = text.lines().find(|line| line.contains(says));

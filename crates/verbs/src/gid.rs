@@ -119,7 +119,7 @@ pub struct GidTableEntry {
     /// told.
     pub netdev: Option<Netdev>,
     /// Why the entry cannot be used from here, in words: it cannot be read, or its network
-    /// interface is in another network namespace.
+    /// interface is in another network namespace, or its address is on no interface of this one.
     pub unreadable: Option<String>,
 }
 

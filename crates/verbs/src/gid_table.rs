@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::gid::{Gid, GidEntry, GidTableEntry};
 use crate::gid_attributes::GidAttributes;
 use crate::netdev::Netdev;
-use crate::port::PortAttributes;
+use crate::port::{LinkLayer, PortAttributes};
 use crate::sysfs::Sysfs;
 
 /// More entries than any device has. Bounds the memory that a mistaken driver can make us take.
@@ -34,9 +34,17 @@ pub(crate) fn table(
     let attributes = context.port(port)?;
     let files = GidAttributes::of(context, port, attributes.link_layer, sysfs);
     let mut table = read(context, port, &attributes, &files);
+    let own = match attributes.link_layer {
+        LinkLayer::Ethernet => sysfs.own_gids(context.library()),
+        // The GIDs of InfiniBand are no addresses of interfaces.
+        _ => None,
+    };
     let mut known = HashMap::new();
     for entry in &mut table {
         identify(entry, &files, sysfs);
+        if entry.unreadable.is_none() && own.as_ref().is_some_and(|own| !own.contains(&entry.gid)) {
+            entry.unreadable = Some("no interface of this network namespace has it".to_owned());
+        }
         // What cannot be used is not described: it may be another's interface of the same name.
         if entry.unreadable.is_none()
             && let Some(netdev) = &mut entry.netdev
@@ -206,7 +214,7 @@ fn one_entry_by_sysfs(
 /// unreadable if this network namespace does not have it.
 ///
 /// Interfaces of different namespaces can have the same number. That is noticed by the name, which
-/// sysfs tells as the interface's own namespace has it.
+/// sysfs tells as the interface's own namespace has it; where both are the same, by the address.
 fn identify(entry: &mut GidTableEntry, files: &GidAttributes, sysfs: &Sysfs) {
     let told = match &entry.netdev {
         Some(Netdev {

@@ -198,6 +198,7 @@
 
 mod access;
 mod address;
+mod addresses;
 mod c_enum;
 mod channel;
 mod context;

@@ -111,7 +111,8 @@ impl Library {
         &self.0.functions
     }
 
-    /// The file that the library was loaded from, none for a table provided by the process.
+    /// The file that the library was loaded from, by the path at which it was found; none for a
+    /// table provided by the process.
     pub fn file(&self) -> Option<&str> {
         self.0.file.as_deref()
     }

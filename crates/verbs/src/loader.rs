@@ -5,6 +5,7 @@
 //! give the old one.
 
 use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
 use std::os::raw::c_void;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -46,7 +47,8 @@ pub enum LoadError {
     },
 }
 
-/// Opens the first of `files` that can be opened, and fills the table from it.
+/// Opens the first of `files` that can be opened, and fills the table from it. Gives the path that
+/// it was found at, too.
 ///
 /// The library stays open for the life of the process: pointers into it may be anywhere.
 pub(crate) fn load(files: &[&Path]) -> Result<(Functions, String), LoadError> {
@@ -57,7 +59,8 @@ pub(crate) fn load(files: &[&Path]) -> Result<(Functions, String), LoadError> {
             Ok(object) => {
                 let functions = object.functions(&name)?;
                 object.keep_open();
-                return Ok((functions, name));
+                let path = path_of(functions.get_device_list as *const c_void);
+                return Ok((functions, path.unwrap_or(name)));
             }
             Err(why) => tried.push((name, why)),
         }
@@ -244,6 +247,21 @@ impl Drop for SharedObject {
         // SAFETY: the handle came from dlopen and is closed once.
         unsafe { libc::dlclose(self.0.as_ptr()) };
     }
+}
+
+/// The file that the code at `address` was loaded from, as the dynamic linker found it
+/// (dladdr(3)).
+fn path_of(address: *const c_void) -> Option<String> {
+    let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the second argument is a valid place for the answer.
+    if unsafe { libc::dladdr(address, found.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: all of the structure was zero, and is what dladdr has filled in since.
+    let file = NonNull::new(unsafe { found.assume_init() }.dli_fname.cast_mut())?;
+    // SAFETY: a file name is a C string that lives as long as its library, which is never closed.
+    let file = unsafe { CStr::from_ptr(file.as_ptr()) };
+    Some(file.to_string_lossy().into_owned())
 }
 
 /// What the dynamic linker last complained about in this thread.

@@ -4,11 +4,16 @@
 //! by a directory of its own. What cannot be read there is never fatal: each caller says what it
 //! does without.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use crate::addresses;
+use crate::gid::Gid;
+use crate::library::Library;
 use crate::netdev::Netdev;
 
 /// Where sysfs is mounted.
@@ -19,9 +24,13 @@ const SYSTEM: &str = "/sys";
 /// With the default, the names and numbers of network interfaces are asked from the kernel, because
 /// a container may have been given the `/sys` of its host, which shows the interfaces of another
 /// network namespace. With any other root they are those of the directory `class/net` below it.
+///
+/// The addresses of the interfaces are not in sysfs. They are asked from the kernel as well, or
+/// given by [`with_addresses`](Self::with_addresses).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sysfs {
     root: PathBuf,
+    addresses: Option<BTreeSet<Gid>>,
 }
 
 impl Default for Sysfs {
@@ -33,7 +42,34 @@ impl Default for Sysfs {
 impl Sysfs {
     /// The directory `root` in place of `/sys`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self {
+            root: root.into(),
+            addresses: None,
+        }
+    }
+
+    /// The same, where the interfaces of this network namespace have these addresses and no
+    /// others: an entry of a RoCE port's GID table with another address is not ours.
+    ///
+    /// A link-local GID is one of them, too, also that which the kernel makes of a MAC address.
+    #[must_use]
+    pub fn with_addresses(mut self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        let gid = |address| match address {
+            IpAddr::V4(v4) => Gid::from(v4.to_ipv6_mapped()),
+            IpAddr::V6(v6) => Gid::from(v6),
+        };
+        self.addresses = Some(addresses.into_iter().map(gid).collect());
+        self
+    }
+
+    /// The GIDs that this network namespace can have on devices of `library`. None if that cannot
+    /// be told: of devices that the process itself provides, the kernel knows nothing.
+    pub(crate) fn own_gids(&self, library: &Library) -> Option<BTreeSet<Gid>> {
+        match &self.addresses {
+            Some(addresses) => Some(addresses.clone()),
+            None if self.is_system() && library.file().is_some() => addresses::of_this_namespace(),
+            None => None,
+        }
     }
 
     /// The root directory.

@@ -21,7 +21,12 @@ fn installed() -> Option<Library> {
 #[test]
 fn the_installed_library_has_what_is_needed() {
     let Some(library) = installed() else { return };
-    assert_eq!(library.file(), Some("libibverbs.so.1"));
+    // Where it was found, not by which name it was asked for: there may be several on a machine.
+    let file = Path::new(library.file().unwrap());
+    assert!(
+        file.is_absolute() && file.ends_with("libibverbs.so.1"),
+        "{file:?}"
+    );
     // Any libibverbs of the last years has these; all of them come after IBVERBS_1.1, so that
     // they are found only if versions are asked for correctly.
     let functions = library.functions();
@@ -46,7 +51,10 @@ fn loading_without_a_name_finds_the_installed_library() {
     }
     let first = Library::load().unwrap();
     let again = Library::load().unwrap();
-    assert!(["libibverbs.so", "libibverbs.so.1"].contains(&first.file().unwrap()));
+    assert!(
+        first.file().unwrap().contains("/libibverbs.so"),
+        "{first:?}"
+    );
     assert!(
         std::ptr::eq(first.functions(), again.functions()),
         "loaded twice"

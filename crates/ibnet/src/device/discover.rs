@@ -1,22 +1,18 @@
 //! Finding the devices: which ports can be used, in which order, and why not the others.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use verbs::{Context, DeviceAttributes, LinkLayer, PortAttributes, PortState, ProtectionDomain};
+use verbs::{Context, DeviceAttributes, LinkLayer, PortState, ProtectionDomain};
 
 use super::card::Function;
 use super::info::DeviceInfo;
-use super::port::{self, PortCache};
-use super::{Device, gpu_direct, max_message, opening, speed};
+use super::port::{self, LocalPort, PortCache};
+use super::{Changes, Device, gpu_direct, max_message, opening, speed};
 use crate::config::{Config, DataDirect, RelaxedOrdering};
 use crate::error::Error;
 use crate::monitor::Monitor;
 use crate::region::Registrations;
 use crate::stripe;
-
-/// Where the device nodes are.
-const NODE_FOLDER: &str = "/dev/infiniband";
 
 /// What there is.
 pub(crate) struct Found {
@@ -33,13 +29,22 @@ struct Opened {
     pd: ProtectionDomain,
     attributes: DeviceAttributes,
     function: Option<Function>,
-    ports: Vec<(u8, PortAttributes)>,
+    changes: Arc<Changes>,
+    ports: Vec<Usable>,
+}
+
+/// A port that can be used: now, here and with these settings.
+struct Usable {
+    number: u8,
+    local: LocalPort,
+    cache: Arc<PortCache>,
 }
 
 /// A device of which all is known but what depends on the others.
 struct Draft {
     info: DeviceInfo,
     opened: usize,
+    port: Arc<PortCache>,
     data_direct: bool,
 }
 
@@ -57,9 +62,9 @@ pub(crate) fn discover(
         reason: error.to_string(),
     })?;
     let mut left_out = Vec::new();
-    if library.file().is_some() {
+    if let Some(file) = library.file() {
         let names: Vec<&str> = list.iter().map(verbs::Device::name).collect();
-        left_out = opening::unlisted(&names, &config.sysfs, Path::new(NODE_FOLDER));
+        left_out = opening::unlisted(&names, file, config);
         for line in &left_out {
             tracing::warn!("left out: {line}");
         }
@@ -112,8 +117,16 @@ fn open(device: &verbs::Device, config: &Config, left_out: &mut Vec<String>) -> 
         );
         return None;
     }
+    if !config.hca.admits_device(name) {
+        leave_out(false, format!("{name}: {NOT_WANTED}"));
+        return None;
+    }
+    if let Err(reason) = opening::try_node(name, config) {
+        leave_out(true, reason);
+        return None;
+    }
     let explain = |doing: &str, error: &verbs::Error| {
-        opening::explain(name, doing, error, &config.sysfs, Path::new(NODE_FOLDER))
+        opening::explain(name, doing, error.errno(), error, config)
     };
     let context = match device.open() {
         Ok(context) => context,
@@ -129,11 +142,17 @@ fn open(device: &verbs::Device, config: &Config, left_out: &mut Vec<String>) -> 
             return None;
         }
     };
+    let changes = Arc::new(Changes::new(attributes.phys_port_count));
     let mut ports = Vec::new();
-    for port in 1..=attributes.phys_port_count {
-        match usable(&context, port, config) {
-            Ok(state) => ports.push((port, state)),
-            Err(reason) => leave_out(false, format!("{name}:{port}: {reason}")),
+    for number in 1..=attributes.phys_port_count {
+        let cache = Arc::new(PortCache::new(&context, number, &changes, config));
+        match usable(&context, number, &cache, config) {
+            Ok(local) => ports.push(Usable {
+                number,
+                local,
+                cache,
+            }),
+            Err(reason) => leave_out(false, reason),
         }
     }
     if ports.is_empty() {
@@ -152,32 +171,45 @@ fn open(device: &verbs::Device, config: &Config, left_out: &mut Vec<String>) -> 
         function: Function::of_device(device.sysfs_path()),
         context,
         attributes,
+        changes,
         ports,
     })
 }
 
-/// The state of a port that can be used, or why it cannot.
-fn usable(context: &Context, port: u8, config: &Config) -> Result<PortAttributes, String> {
+const NOT_WANTED: &str = "not asked for by NCCL_IB_HCA";
+
+/// The state of a port that can be used, with an address and a partition; or the line that says why
+/// it cannot: whoever was offered it would fail at the first connection.
+fn usable(
+    context: &Context,
+    port: u8,
+    cache: &PortCache,
+    config: &Config,
+) -> Result<LocalPort, String> {
+    let refused = |reason: String| Err(format!("{}:{port}: {reason}", context.device_name()));
     if !config.hca.admits(context.device_name(), port) {
-        return Err("not asked for by NCCL_IB_HCA".to_owned());
+        return refused(NOT_WANTED.to_owned());
     }
-    let state = port::attributes(context, port).map_err(|error| error.to_string())?;
+    let state = match port::attributes(context, port) {
+        Ok(state) => state,
+        Err(error) => return refused(error.to_string()),
+    };
     if state.state != PortState::ACTIVE {
-        return Err(format!("its state is {}", state.state));
+        return refused(format!("its state is {}", state.state));
     }
     if !matches!(
         state.link_layer,
         LinkLayer::InfiniBand | LinkLayer::Ethernet
     ) {
-        return Err(format!("its link layer is {}", state.link_layer));
+        return refused(format!("its link layer is {}", state.link_layer));
     }
     if stripe::largest_write(state.max_message_size) == 0 {
-        return Err(format!(
+        return refused(format!(
             "it allows messages of {} bytes only",
             state.max_message_size
         ));
     }
-    Ok(state)
+    cache.local_port().map_err(|error| error.to_string())
 }
 
 /// Makes the devices of all usable ports.
@@ -198,12 +230,12 @@ fn build(
     for (index, device) in opened.iter().enumerate() {
         let dmabuf = gpu_direct::can_register_dmabuf(&device.pd);
         let data_direct = data_direct(device, config);
-        for (port, state) in &device.ports {
+        for port in &device.ports {
             let info = DeviceInfo {
                 peer_memory: peer_memory.is_some(),
                 dmabuf,
                 relaxed_ordering,
-                ..describe(device, *port, state, config)
+                ..describe(device, port, config)
             };
             let twin = data_direct.as_ref().map(|function| Draft {
                 info: DeviceInfo {
@@ -216,29 +248,30 @@ fn build(
                     ..info.clone()
                 },
                 opened: index,
+                port: Arc::clone(&port.cache),
                 data_direct: true,
             });
             if twin.is_none() || config.data_direct == DataDirect::Both {
                 drafts.push(Draft {
                     info,
                     opened: index,
+                    port: Arc::clone(&port.cache),
                     data_direct: false,
                 });
             }
             drafts.extend(twin);
         }
-        let (token, changes) =
-            monitor.watch_device(&device.context, device.attributes.phys_port_count)?;
-        shared.push((token, changes, Registrations::new()));
+        let token = monitor.watch_device(&device.context, &device.changes)?;
+        shared.push((token, Registrations::new()));
     }
     number(&mut drafts);
     Ok(drafts
         .into_iter()
         .map(|draft| {
             let device = &opened[draft.opened];
-            let (token, changes, registrations) = &shared[draft.opened];
+            let (token, registrations) = &shared[draft.opened];
             Arc::new(Device {
-                port: PortCache::new(&device.context, draft.info.port, changes, config),
+                port: draft.port,
                 info: draft.info,
                 pd: device.pd.clone(),
                 attributes: device.attributes.clone(),
@@ -251,7 +284,8 @@ fn build(
 }
 
 /// What is known of a port by itself.
-fn describe(device: &Opened, port: u8, state: &PortAttributes, config: &Config) -> DeviceInfo {
+fn describe(device: &Opened, usable: &Usable, config: &Config) -> DeviceInfo {
+    let (port, state) = (usable.number, &usable.local.port);
     let Opened {
         name,
         context,
@@ -259,7 +293,7 @@ fn describe(device: &Opened, port: u8, state: &PortAttributes, config: &Config) 
         function,
         ..
     } = device;
-    let speed = port_speed(context, port, state, config);
+    let speed = port_speed(context, usable, config);
     if speed.is_none() {
         tracing::info!(
             "{name}:{port}: the driver reports no known speed (width {}, speed {})",
@@ -281,6 +315,10 @@ fn describe(device: &Opened, port: u8, state: &PortAttributes, config: &Config) 
         physical_function: function.as_ref().and_then(Function::physical_address),
         port_ordinal: 0,
         guid: attributes.sys_image_guid,
+        port_guid: match context.gid(port, 0) {
+            Ok(gid) if !gid.is_zero() => gid.interface_id(),
+            _ => attributes.node_guid,
+        },
         rail: placement.rail,
         plane: placement.plane,
         peer_memory: false,
@@ -294,7 +332,8 @@ fn describe(device: &Opened, port: u8, state: &PortAttributes, config: &Config) 
     }
 }
 
-fn port_speed(context: &Context, port: u8, state: &PortAttributes, config: &Config) -> Option<u32> {
+fn port_speed(context: &Context, usable: &Usable, config: &Config) -> Option<u32> {
+    let (port, state) = (usable.number, &usable.local.port);
     let effective = if config.query_port_speed {
         context.port_speed(port).unwrap_or_else(|error| {
             tracing::debug!(%error, "the speed comes from the port's lanes instead");
@@ -304,9 +343,9 @@ fn port_speed(context: &Context, port: u8, state: &PortAttributes, config: &Conf
         None
     };
     let interface = match (effective, state.link_layer) {
-        // Reading hundreds of files, only if it can matter.
+        // Reading files, only if it can matter.
         (None, LinkLayer::Ethernet) => {
-            speed::of_interface(context.device().sysfs_path(), port, &config.sysfs)
+            speed::of_interfaces(&usable.cache.interface_names(), &config.sysfs)
         }
         _ => None,
     };

@@ -43,8 +43,12 @@ pub struct DeviceInfo {
     /// that share `pci_path`, so that no two have the same. Without a PCI path counted over the
     /// ports of the same `guid`.
     pub port_ordinal: u32,
-    /// System image GUID in host byte order: equal for all ports of one adapter.
+    /// System image GUID in host byte order: equal for all ports of one adapter. 0 where nobody gave
+    /// it one.
     pub guid: u64,
+    /// GUID of the port in host byte order, by its first GID; the node's where that is empty. Of a
+    /// virtual device that of its first member.
+    pub port_guid: u64,
     /// The rail that the user put it on (`NCCL_IB_HCA=dev:port:rail`). Of a virtual device only if
     /// all members agree.
     pub rail: Option<u8>,

@@ -6,6 +6,7 @@
 
 mod card;
 mod changes;
+mod describe;
 mod discover;
 mod gpu_direct;
 mod info;
@@ -13,6 +14,8 @@ mod opening;
 mod pci;
 mod port;
 mod speed;
+
+use std::sync::Arc;
 
 use verbs::DeviceAttributes;
 
@@ -39,7 +42,7 @@ pub(crate) struct Device {
     /// Whether memory of a GPU is registered for mlx5's Data Direct function
     /// ([`verbs::ProtectionDomain::register_dmabuf_data_direct`]).
     pub(crate) data_direct: bool,
-    port: port::PortCache,
+    port: Arc<port::PortCache>,
 }
 
 /// Requests of the sending queue: about one for each message that can be under way; what a message

@@ -1,26 +1,47 @@
 //! Why a device cannot be opened, in one line: which device, what the system said, what is missing
 //! and what to do.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nix::errno::Errno;
 
-/// The line for `device`, for which `doing` failed with `error`. `sysfs` is the root of sysfs and
-/// `node_folder` where the device nodes are: `/dev/infiniband`.
+use crate::config::Config;
+
+/// Opens the node of `device` and closes it again.
+///
+/// libibverbs does not tell why it cannot: where there is no `/dev/char`, as in containers, each
+/// errno becomes ENOENT, after 5 s in which it waits for the node to appear (`open_cdev` of
+/// rdma-core). A device whose node sysfs does not tell is left to it.
+///
+/// # Errors
+/// The line to say.
+pub(super) fn try_node(device: &str, config: &Config) -> Result<(), String> {
+    let Some(name) = node_name(device, &config.sysfs) else {
+        return Ok(());
+    };
+    let node = config.device_nodes.join(name);
+    let opened = OpenOptions::new().read(true).write(true).open(&node);
+    opened.map(drop).map_err(|error| {
+        let doing = format!("opening {}", node.display());
+        explain(device, &doing, error.raw_os_error(), &error, config)
+    })
+}
+
+/// The line for `device`, for which `doing` failed with `error`, whose number is `errno`.
 pub(super) fn explain(
     device: &str,
     doing: &str,
-    error: &verbs::Error,
-    sysfs: &Path,
-    node_folder: &Path,
+    errno: Option<i32>,
+    error: &dyn std::error::Error,
+    config: &Config,
 ) -> String {
-    let Some(errno) = error.errno() else {
+    let Some(errno) = errno else {
         return format!("{device}: {doing} failed: {error}");
     };
-    let node = Node::of(device, sysfs, node_folder);
+    let node = Node::of(device, &config.sysfs, &config.device_nodes);
     let errno = Errno::from_raw(errno);
     format!(
         "{device}: {doing} failed: {} ({errno:?}): {}",
@@ -137,32 +158,30 @@ fn advice(errno: Errno, node: &Node, locked_memory: Option<u64>) -> String {
     }
 }
 
-/// The devices that sysfs shows and libibverbs does not, each with what it lacks.
-pub(super) fn unlisted(listed: &[&str], sysfs: &Path, node_folder: &Path) -> Vec<String> {
-    let Ok(shown) = fs::read_dir(sysfs.join("class/infiniband")) else {
+/// The devices that sysfs shows, that are wanted, and that the libibverbs of the file `library` does
+/// not list, each with what it lacks.
+pub(super) fn unlisted(listed: &[&str], library: &str, config: &Config) -> Vec<String> {
+    let Ok(shown) = fs::read_dir(config.sysfs.join("class/infiniband")) else {
         return Vec::new();
     };
     let mut names: Vec<String> = shown
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| !listed.contains(&name.as_str()))
+        .filter(|name| !listed.contains(&name.as_str()) && config.hca.admits_device(name))
         .collect();
     names.sort();
     names
         .iter()
         .map(|name| {
-            let node = Node::of(name, sysfs, node_folder);
+            let node = Node::of(name, &config.sysfs, &config.device_nodes);
             let lacks = match node.state {
-                NodeState::Missing => format!(
-                    "{} is missing; load the module ib_uverbs, or give the container its device \
-                     nodes (--device=/dev/infiniband)",
-                    node.path
-                ),
-                _ => "libibverbs has no driver for it; install its provider (package \
-                      ibverbs-providers or rdma-core)"
+                NodeState::Missing => advice(Errno::ENOENT, &node, None),
+                _ => "it has no provider for it, or one of another release of rdma-core; install \
+                      the provider (package ibverbs-providers or rdma-core) of the same release as \
+                      the library"
                     .to_owned(),
             };
-            format!("{name}: the kernel has it, libibverbs does not list it: {lacks}")
+            format!("{name}: the kernel has it, {library} does not list it: {lacks}")
         })
         .collect()
 }
@@ -243,11 +262,32 @@ mod tests {
         let gone = Node::of("mlx5_9", root.path(), Path::new("/nonexistent"));
         assert_eq!(gone.state, NodeState::Missing);
 
-        let lines = unlisted(&[], root.path(), &dev);
+        let library = "/opt/rdma/lib/libibverbs.so.1";
+        let mut config = Config::default();
+        config.sysfs = root.path().to_owned();
+        config.device_nodes = dev;
+        let lines = unlisted(&[], library, &config);
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("mlx5_0") && lines[0].contains("uverbs0 is missing"));
-        assert!(lines[1].contains("mlx5_1") && lines[1].contains("provider"));
-        assert!(unlisted(&["mlx5_0", "mlx5_1"], root.path(), &dev).is_empty());
-        assert!(unlisted(&[], Path::new("/nonexistent"), &dev).is_empty());
+        for part in ["mlx5_1", library, "provider", "same release"] {
+            assert!(lines[1].contains(part), "{lines:?}");
+        }
+        assert!(unlisted(&["mlx5_0", "mlx5_1"], library, &config).is_empty());
+        // What is not wanted is not missed.
+        for (filter, missed) in [
+            ("mlx5_0", 0),
+            ("^mlx5_0:1", 0),
+            ("^mlx5_1", 0),
+            ("mlx5_1:2", 1),
+        ] {
+            config.hca = crate::HcaFilter::parse(filter).unwrap();
+            let lines = unlisted(&[], library, &config);
+            assert!(
+                lines[0].contains(&format!("mlx5_{missed}: ")),
+                "{filter}: {lines:?}"
+            );
+        }
+        config.sysfs = "/nonexistent".into();
+        assert!(unlisted(&[], library, &config).is_empty());
     }
 }

@@ -98,7 +98,10 @@ impl PortCache {
                 ..config.gid.clone()
             },
             partition: config.partition,
-            sysfs: Sysfs::at(&config.sysfs),
+            sysfs: match &config.own_addresses {
+                None => Sysfs::at(&config.sysfs),
+                Some(own) => Sysfs::at(&config.sysfs).with_addresses(own.iter().copied()),
+            },
             known: Mutex::new(None),
         }
     }
@@ -131,6 +134,16 @@ impl PortCache {
         let local = fresh.local.clone();
         *self.lock() = Some(fresh);
         Ok(local)
+    }
+
+    /// The names of the network interfaces that its GIDs belong to, as far as they are known.
+    pub(super) fn interface_names(&self) -> Vec<String> {
+        let known = self.lock();
+        let interfaces = known.iter().flat_map(|known| &known.interfaces);
+        interfaces
+            .filter_map(|interface| interface.folder.file_name()?.to_str())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// What would be used now, and why. Nothing is taken from earlier.

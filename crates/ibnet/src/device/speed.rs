@@ -33,12 +33,8 @@ pub(super) enum InterfaceSpeed {
     OfBond(u64),
 }
 
-/// The speed of the network interface of port `port` of the RDMA device whose directory in sysfs is
-/// `device`; `sysfs` is the root.
-pub(super) fn of_interface(device: &Path, port: u8, sysfs: &Path) -> Option<InterfaceSpeed> {
-    let mut names = interfaces(device, port);
-    names.sort();
-    names.dedup();
+/// The speed of a port whose GIDs belong to the network interfaces `names`; `sysfs` is the root.
+pub(super) fn of_interfaces(names: &[String], sysfs: &Path) -> Option<InterfaceSpeed> {
     let found: Vec<_> = names
         .iter()
         .filter_map(|name| speed_of(name, sysfs))
@@ -50,21 +46,6 @@ pub(super) fn of_interface(device: &Path, port: u8, sysfs: &Path) -> Option<Inte
         .find(is_bond)
         .or_else(|| found.first())
         .copied()
-}
-
-/// The interfaces that the GIDs of a port belong to.
-fn interfaces(device: &Path, port: u8) -> Vec<String> {
-    let folder = device.join(format!("ports/{port}/gid_attrs/ndevs"));
-    let Ok(entries) = fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        // Empty places cannot be read.
-        .filter_map(|entry| fs::read_to_string(entry.path()).ok())
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty() && !name.contains('/') && !name.starts_with('.'))
-        .collect()
 }
 
 fn speed_of(name: &str, sysfs: &Path) -> Option<InterfaceSpeed> {

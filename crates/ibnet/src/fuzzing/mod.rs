@@ -16,7 +16,6 @@
 #![allow(missing_docs, reason = "not part of the interface")]
 
 mod control;
-mod handshake;
 mod inbox;
 mod input;
 mod matching;
@@ -29,7 +28,6 @@ mod seeds;
 mod texts;
 
 pub use control::control;
-pub use handshake::{acceptor, connector};
 pub use inbox::inbox;
 pub use matching::matching;
 pub use messages::message;
@@ -40,9 +38,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target. The corpus of each is in the folder of `fuzz/corpus` with its name.
 pub const TARGETS: &[Target] = &[
-    ("acceptor", acceptor),
     ("config", config),
-    ("connector", connector),
     ("control", control),
     ("handle", handle),
     ("inbox", inbox),

@@ -129,18 +129,8 @@ fn change(input: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
 }
 
 #[test]
-fn acceptor() {
-    replay("acceptor");
-}
-
-#[test]
 fn config() {
     replay("config");
-}
-
-#[test]
-fn connector() {
-    replay("connector");
 }
 
 #[test]

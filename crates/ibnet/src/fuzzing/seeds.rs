@@ -11,7 +11,6 @@ use std::path::PathBuf;
 
 use super::samples::{self, KINDS, frame};
 use crate::handle::Handle;
-use crate::handshake::message::{Link, Message};
 use crate::immediate::{Immediate, SizeTold, lap};
 use crate::ring;
 
@@ -20,7 +19,6 @@ type Seed = (&'static str, String, Vec<u8>);
 
 fn seeds() -> Vec<Seed> {
     let mut seeds = messages();
-    seeds.extend(handshakes());
     seeds.extend(handles());
     seeds.extend(settings());
     seeds.extend(inboxes());
@@ -54,75 +52,6 @@ fn messages() -> Vec<Seed> {
         [&[0, 5], &all[..]].concat(),
     ));
     seeds
-}
-
-/// Events of `handshake`: a good message, uncut.
-fn says(kind: &str) -> Vec<u8> {
-    let kind = NAMES.iter().position(|name| *name == kind).unwrap();
-    vec![1, kind as u8, 0, 255]
-}
-
-const WORK: u8 = 7;
-
-fn handshakes() -> Vec<Seed> {
-    let one = |parts: &[Vec<u8>]| [&[0][..], &parts.concat()].concat();
-    let work = || vec![WORK];
-    let pass = || vec![6, 30];
-    let raw = |bytes: &[u8]| [&[0, bytes.len() as u8], bytes, &[3]].concat();
-    let spoilt = |kind: u8| vec![1, kind, 1, 6, 0, 0x80, 255];
-    let hello = frame(&samples::message(0, 1));
-    let two_queue_pairs = frame(&samples::message(2, 2));
-    let eight = |parts: &[Vec<u8>]| [&[7][..], &parts.concat()].concat();
-    let acceptor = |name: &str, input| ("acceptor", name.to_owned(), input);
-    let connector = |name: &str, input| ("connector", name.to_owned(), input);
-    vec![
-        acceptor(
-            "whole",
-            one(&[raw(&hello), work(), says("endpoint"), work(), pass()]),
-        ),
-        acceptor(
-            "eight_devices",
-            eight(&[says("hello"), work(), says("endpoint"), work()]),
-        ),
-        acceptor(
-            "does_not_fit",
-            one(&[says("hello"), work(), raw(&two_queue_pairs)]),
-        ),
-        acceptor("stalls", one(&[pass(), raw(&hello[..20]), pass(), pass()])),
-        acceptor("out_of_turn", one(&[says("hello"), work(), says("ready")])),
-        acceptor("refuses", one(&[says("hello"), work(), says("refusal")])),
-        acceptor("wrong_cookie", one(&[vec![1, 0, 1, 8, 0, 1, 255]])),
-        acceptor(
-            "early_endpoint",
-            one(&[says("hello"), says("endpoint"), work(), work()]),
-        ),
-        connector(
-            "whole",
-            one(&[says("plan"), work(), pass(), says("ready"), says("closing")]),
-        ),
-        connector(
-            "eight_devices",
-            eight(&[says("plan"), work(), says("ready")]),
-        ),
-        connector(
-            "ready_too_early",
-            one(&[says("plan"), says("ready"), work()]),
-        ),
-        connector("out_of_turn", one(&[says("endpoint")])),
-        connector("refused", one(&[says("refusal")])),
-        connector("spoilt_plan", one(&[spoilt(1), work()])),
-        connector("another_link", one(&[raw(&other_link()), work()])),
-        connector("closing", one(&[says("plan"), work(), says("closing")])),
-    ]
-}
-
-/// A plan that is good but for a listener whose port is no Ethernet.
-fn other_link() -> Vec<u8> {
-    let mut plan = samples::plan(1);
-    let port = &mut plan.party.devices[0];
-    port.link = Link::InfiniBand;
-    (port.prefix_length, port.roce_version) = (None, None);
-    frame(&Message::Plan(plan))
 }
 
 fn handles() -> Vec<Seed> {

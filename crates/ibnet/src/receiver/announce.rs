@@ -5,7 +5,7 @@ use std::slice;
 use verbs::{RemoteAddress, Sge};
 
 use super::RecvConnection;
-use crate::assembly::ANNOUNCE_PATH;
+use crate::connect::setup::ANNOUNCE_PATH;
 use crate::error::Failed;
 use crate::ring::{self, ENTRIES};
 use crate::work_id::WorkId;

@@ -3,7 +3,7 @@
 use verbs::WorkCompletion;
 
 use super::SendConnection;
-use crate::assembly::{ANNOUNCE_PATH, ANNOUNCED, post_receives};
+use crate::connect::setup::{ANNOUNCE_PATH, ANNOUNCED, post_receives};
 use crate::connection::{Core, End};
 use crate::error::Failed;
 use crate::handshake::message::Closing;

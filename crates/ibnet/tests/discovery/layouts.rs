@@ -303,6 +303,63 @@ const LAYOUTS: &[Layout] = &[
          rdma bnxt_re0 on 06:00.0 guid=c1 : eth 4xEDR gid=fe80::1,fd00:10::7",
         "bnxt_re0:1 100000 at 06:00.0 card 06:00.0 #0 gid fd00:10::7",
     ),
+    with(
+        &[("NCCL_IB_ADDR_RANGE", "10.1.0.0/16")],
+        "two compute rails, and a storage NIC in another network: it would fail at connect",
+        "rdma mlx5_0 on virtual guid=c1 : eth 4xHDR gid=10.1.2.3
+         rdma mlx5_1 on virtual guid=c2 : eth 4xHDR gid=10.1.3.3
+         rdma mlx5_8 on virtual guid=c8 : eth 4xHDR gid=192.168.5.3",
+        "mlx5_0:1 200000 #0 gid 10.1.2.3
+         mlx5_1:1 200000 #0 gid 10.1.3.3
+         - mlx5_8:1: no usable GID: no address lies in NCCL_IB_ADDR_RANGE=10.1.0.0/16
+         - 192.168.5.3",
+    ),
+    with(
+        &[("NCCL_IB_ADDR_RANGE", "10.9.0.0/16")],
+        "no NIC in the range: the table of each",
+        "rdma mlx5_0 on virtual guid=c1 : eth 4xHDR gid=10.1.2.3
+         rdma mlx5_8 on virtual guid=c8 : eth 4xHDR gid=192.168.5.3",
+        "- mlx5_0:1: no usable GID: no address lies in NCCL_IB_ADDR_RANGE=10.9.0.0/16
+         - 10.1.2.3
+         - mlx5_8:1: no usable GID
+         - 192.168.5.3",
+    ),
+    with(
+        &[("NCCL_IB_PKEY_VALUE", "0x8001")],
+        "a port outside the partition",
+        "rdma mlx5_0 on virtual guid=c1 : ib 4xHDR pkeys=ffff,8001
+         rdma mlx5_8 on virtual guid=c8 : ib 4xHDR",
+        "mlx5_0:1 200000 #0
+         - mlx5_8:1: P_Key 0x8001 (NCCL_IB_PKEY_VALUE) is not in its table",
+    ),
+    layout(
+        "pods that share a device, each with a net1 of the same number: the address says whose",
+        "net net1
+         own 10.8.0.12,fe80::a0b:cff:fe11:2233
+         rdma mlx5_1 on virtual guid=c1 : eth 4xHDR \
+         net=net1,net1,net1 gid=fe80::a0b:cff:fe11:2233,10.8.0.11,10.8.0.12
+         rdma mlx5_2 on virtual guid=c2 : eth 4xHDR net=net1 gid=10.8.0.11",
+        "mlx5_1:1 200000 #0 gid 10.8.0.12
+         - mlx5_2:1: no usable GID
+         - no interface of this network namespace has it",
+    ),
+    layout(
+        "a virtual function whose MAC address was changed: the GID of the old one is no address",
+        "net eth0
+         own fe80::a0b:cff:fe11:2233
+         rdma mlx5_1 on virtual guid=c1 : eth 4xHDR \
+         net=eth0,eth0 gid=fe80::a0b:cff:fe99:9999,fe80::a0b:cff:fe11:2233",
+        "mlx5_1:1 200000 #0 gid fe80::a0b:cff:fe11:2233",
+    ),
+    layout(
+        "a NIC of another network namespace",
+        "net eth0
+         rdma mlx5_0 on virtual guid=c1 : eth 4xHDR net=eth0
+         rdma mlx5_1 on virtual guid=c2 : eth 4xHDR net=eth7",
+        "mlx5_0:1 200000 #0 gid 10.1.0.2
+         - mlx5_1:1: no usable GID
+         - eth7 is not in this network namespace",
+    ),
     layout(
         "E810: a RoCE port with a LID is RoCE all the same (nccl#622, pitfall 33)",
         "pci 18:00.0 id=8086:1592
@@ -411,8 +468,8 @@ const LAYOUTS: &[Layout] = &[
          rdma mlx5_1 on 3c:00.0 guid=c2 : ib 4xHDR
          rdma mlx5_10 on 3d:00.0 guid=c3 : ib 4xHDR",
         "mlx5_1:1 200000 at 3c:00.0 card 3c:00.0 #0
-         - mlx5_0:1: not asked for
-         - mlx5_10:1: not asked for",
+         - mlx5_0: not asked for
+         - mlx5_10: not asked for",
     ),
     with(
         &[("NCCL_IB_HCA", "^=mlx5_0:2,rxe")],

@@ -3,15 +3,18 @@
 //! ```text
 //! pci ADDRESS [under ADDRESS] [id=VENDOR:DEVICE]      a PCI function; 3b:00.0 is 0000:3b:00.0
 //! vf ADDRESS of ADDRESS [id=…] [dangling]             a virtual function of another
-//! net NAME speed=MBPS [bond] [over NAME,NAME]         a network interface
+//! net NAME [speed=MBPS] [bond] [over NAME,NAME]       a network interface
+//! own ADDRESS,ADDRESS                                 the addresses of the network namespace
 //! file PATH [TEXT]                                    a file below the root
 //! rdma NAME on PLACE [guid=N] [transport=N] [refuses=ERRNO] [no-dmabuf] : PORT; PORT
 //! ```
 //!
 //! PLACE is an address, `ADDRESS/NAME` for a sub-function below it, `virtual`, `platform`, or
 //! `nowhere`: the device's directory is not there. A port is
-//! `ib|eth RATE [down] [effective=MBPS] [net=NAME,NAME] [lid=N] [small] [gid=ADDRESS,…]`; RATE is
-//! `4xNDR` or `raw:WIDTH:SPEED` in the codes of the specification.
+//! `ib|eth RATE [down] [effective=MBPS] [net=NAME,NAME] [lid=N] [small] [gid=ADDRESS,…] [pkeys=N,…]`;
+//! RATE is
+//! `4xNDR` or `raw:WIDTH:SPEED` in the codes of the specification. Of the addresses each is on the
+//! next of the interfaces, and what are left on the loop-back interface.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,6 +33,8 @@ use crate::drivers::{self, Driver, RawPort};
 pub(crate) struct Machine {
     root: PathBuf,
     functions: BTreeMap<String, PathBuf>,
+    interfaces: Vec<String>,
+    own_addresses: Option<Vec<IpAddr>>,
     specs: Vec<DeviceSpec>,
     drivers: BTreeMap<String, Driver>,
 }
@@ -53,10 +58,14 @@ impl Machine {
         let mut machine = Self {
             root: root.canonicalize().unwrap(),
             functions: BTreeMap::new(),
+            interfaces: Vec::new(),
+            own_addresses: None,
             specs: Vec::new(),
             drivers: BTreeMap::new(),
         };
-        for line in description.lines().map(str::trim) {
+        machine.write(Path::new("class/net/lo/ifindex"), "1");
+        // A line that ends with a backslash goes on with the next.
+        for line in description.replace("\\\n", " ").lines().map(str::trim) {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
                 [] => {}
@@ -66,6 +75,10 @@ impl Machine {
                     machine.link_function(address, physical, rest.contains(&"dangling"));
                 }
                 ["net", name, ref rest @ ..] => machine.add_interface(name, rest),
+                ["own", addresses] => {
+                    let own = addresses.split(',').map(|address| address.parse().unwrap());
+                    machine.own_addresses = Some(own.collect());
+                }
                 ["file", path, ref text @ ..] => machine.write(Path::new(path), &text.join(" ")),
                 ["rdma", name, "on", place, ..] => machine.add_device(name, place, line),
                 _ => panic!("{line:?} describes nothing"),
@@ -96,6 +109,8 @@ impl Machine {
         })
         .unwrap();
         config.sysfs.clone_from(&self.root);
+        config.device_nodes = self.root.join("dev");
+        config.own_addresses.clone_from(&self.own_addresses);
         config.interfaces = ibnet::InterfaceFilter::parse("=lo");
         config
     }
@@ -106,6 +121,11 @@ impl Machine {
         variables: &[(&str, &str)],
     ) -> Result<Transport, Error> {
         Transport::with_library(self.library(fabric), self.config(variables))
+    }
+
+    /// A path below the root.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
     }
 
     fn write(&self, path: &Path, text: &str) {
@@ -142,8 +162,10 @@ impl Machine {
         symlink(target, link).unwrap();
     }
 
-    fn add_interface(&self, name: &str, words: &[&str]) {
+    fn add_interface(&mut self, name: &str, words: &[&str]) {
         let folder = Path::new("class/net").join(name);
+        self.interfaces.push(name.to_owned());
+        self.write(&folder.join("ifindex"), &self.number(name).to_string());
         if let Some(speed) = value(words, "speed=") {
             self.write(&folder.join("speed"), speed);
         }
@@ -155,6 +177,13 @@ impl Machine {
                 self.write(&folder.join(format!("lower_{lower}/name")), lower);
             }
         }
+    }
+
+    /// The number of a network interface. 1 is the loop-back interface, and each that is not there
+    /// is in another network namespace.
+    fn number(&self, interface: &str) -> u32 {
+        let place = self.interfaces.iter().position(|name| name == interface);
+        place.map_or(99, |place| place as u32 + 2)
     }
 
     fn add_device(&mut self, name: &str, place: &str, line: &str) {
@@ -169,12 +198,14 @@ impl Machine {
         let mut specs = Vec::new();
         for (number, port) in (1..).zip(ports.split(';')) {
             let words: Vec<&str> = port.split_whitespace().collect();
-            specs.push(port_spec(&words));
+            let interfaces: Vec<&str> =
+                value(&words, "net=").map_or_else(Vec::new, |names| names.split(',').collect());
+            let numbers = interfaces.iter().map(|interface| self.number(interface));
+            specs.push(port_spec(&words, numbers));
             if let Some(raw) = raw_port(&words) {
                 driver.ports.insert(number, raw);
             }
-            let interfaces = value(&words, "net=").unwrap_or_default();
-            for (index, interface) in interfaces.split(',').enumerate() {
+            for (index, interface) in interfaces.into_iter().enumerate() {
                 let file = format!("ports/{number}/gid_attrs/ndevs/{index}");
                 self.write(&directory.join(file), interface);
             }
@@ -278,7 +309,8 @@ fn short(address: &str) -> &str {
     address.strip_prefix("0000:").unwrap_or(address)
 }
 
-fn port_spec(words: &[&str]) -> PortSpec {
+/// `interfaces` are the numbers of those that its GIDs are on, one each.
+fn port_spec(words: &[&str], interfaces: impl Iterator<Item = u32>) -> PortSpec {
     let mut spec = match words[0] {
         "ib" => PortSpec::infiniband(),
         "eth" => PortSpec::roce(),
@@ -293,22 +325,37 @@ fn port_spec(words: &[&str]) -> PortSpec {
     if words.contains(&"small") {
         spec = spec.max_message(64);
     }
+    if let Some(pkeys) = value(words, "pkeys=") {
+        let pkeys = pkeys.split(',').map(|pkey| u16::from_str_radix(pkey, 16));
+        spec = spec.pkeys(pkeys.map(Result::unwrap));
+    }
     if let Some(speed) = value(words, "effective=") {
         spec = spec.speed(speed.parse().unwrap());
     }
-    if let Some(addresses) = value(words, "gid=") {
-        let gids: Vec<GidSlot> = addresses.split(',').map(gid).collect();
+    let addresses = value(words, "gid=").unwrap_or_default().split(',');
+    let mut addresses = addresses.filter(|address| !address.is_empty());
+    let mut gids: Vec<GidSlot> = Vec::new();
+    for number in interfaces {
+        let own = format!("10.1.0.{number}");
+        gids.push(gid(addresses.next().unwrap_or(&own), number));
+    }
+    gids.extend(addresses.map(|address| gid(address, 1)));
+    if !gids.is_empty() && words[0] == "eth" {
         spec = spec.gids(gids);
     }
     spec
 }
 
-fn gid(address: &str) -> GidSlot {
-    let gid = match address.parse().unwrap() {
-        IpAddr::V4(v4) => Gid::from(v4.to_ipv6_mapped()),
-        IpAddr::V6(v6) => Gid::from(v6),
-    };
-    GidSlot::of_type(gid, GidType::RoceV2)
+/// On the interface of this number.
+fn gid(address: &str, number: u32) -> GidSlot {
+    GidSlot::Entry {
+        gid: match address.parse().unwrap() {
+            IpAddr::V4(v4) => Gid::from(v4.to_ipv6_mapped()),
+            IpAddr::V6(v6) => Gid::from(v6),
+        },
+        gid_type: GidType::RoceV2,
+        netdev: Some(number),
+    }
 }
 
 fn raw_port(words: &[&str]) -> Option<RawPort> {

@@ -10,3 +10,4 @@ mod machine;
 mod merging;
 mod opening;
 mod speeds;
+mod tables;

@@ -1,9 +1,14 @@
 //! Devices that cannot be opened: one line each, and the others are used.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
 use ibnet::{Config, Error, HcaFilter, Transport};
 use nix::errno::Errno;
 use simverbs::{DeviceSpec, Fabric, Verb, When};
 
+use crate::drivers::calls;
 use crate::machine::Machine;
 
 #[test]
@@ -14,6 +19,7 @@ fn one_that_refuses_does_not_hide_the_others() {
         "pci 3b:00.0
          pci af:00.0
          file class/infiniband_verbs/uverbs0/ibdev mlx5_0
+         file dev/uverbs0
          rdma mlx5_0 on 3b:00.0 refuses={refuses} : ib 4xNDR
          rdma mlx5_1 on af:00.0 : ib 4xNDR; ib 4xNDR down
          rdma mlx5_2 on af:00.0 : ib 4xNDR down"
@@ -25,7 +31,7 @@ fn one_that_refuses_does_not_hide_the_others() {
     let left_out = transport.left_out();
     assert_eq!(left_out.len(), 3, "{left_out:?}");
     let line = &left_out[0];
-    for part in ["mlx5_0", "EACCES", "/dev/infiniband/uverbs0", "--device"] {
+    for part in ["mlx5_0: opening it", "EACCES", "/dev/uverbs0", "mode 644"] {
         assert!(line.contains(part), "{line}");
     }
     assert!(
@@ -34,6 +40,94 @@ fn one_that_refuses_does_not_hide_the_others() {
     );
     drop(transport);
     assert!(fabric.live_objects().is_empty());
+}
+
+#[test]
+fn a_node_that_cannot_be_opened_is_named_with_its_own_errno() {
+    // libibverbs would wait 5 s for each of them, and then say ENOENT.
+    let machine = Machine::new(
+        "file class/infiniband_verbs/uverbs0/ibdev mlx5_0
+         file class/infiniband_verbs/uverbs1/ibdev mlx5_1
+         file class/infiniband_verbs/uverbs2/ibdev mlx5_2
+         file class/infiniband_verbs/uverbs3/ibdev mlx5_3
+         file dev/uverbs0
+         file dev/uverbs3
+         rdma mlx5_0 on virtual guid=c1 : ib 4xNDR
+         rdma mlx5_1 on virtual guid=c2 : ib 4xNDR
+         rdma mlx5_2 on virtual guid=c3 : ib 4xNDR
+         rdma mlx5_3 on virtual guid=c4 : ib 4xNDR",
+    );
+    // A node of another user, mode 600; and one whose device is gone, which a socket plays.
+    let _gone = UnixListener::bind(machine.path("dev/uverbs1")).unwrap();
+    let of_another = if is_root() { 0o600 } else { 0 };
+    for (node, mode) in [
+        ("uverbs0", of_another),
+        ("uverbs1", 0o666),
+        ("uverbs3", 0o666),
+    ] {
+        let node = machine.path("dev").join(node);
+        std::fs::set_permissions(node, Permissions::from_mode(mode)).unwrap();
+    }
+    let fabric = machine.fabric();
+    let transport = as_nobody(|| machine.open(&fabric, &[]).unwrap());
+    let names: Vec<_> = transport
+        .devices()
+        .into_iter()
+        .map(|info| info.name)
+        .collect();
+    assert_eq!(names, ["mlx5_3"]);
+    assert_eq!(
+        calls("open_device"),
+        1,
+        "the others are not asked of libibverbs"
+    );
+    for (line, parts) in transport.left_out().iter().zip([
+        [
+            "mlx5_0: opening /",
+            "/dev/uverbs0",
+            "EACCES",
+            "no permission",
+        ],
+        ["mlx5_1: opening /", "/dev/uverbs1", "ENXIO", "gone"],
+        ["mlx5_2: opening /", "/dev/uverbs2", "ENOENT", "is missing"],
+    ]) {
+        for part in parts {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+    }
+    assert_eq!(transport.left_out().len(), 3);
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Does it without a right to files of others, for this thread.
+fn as_nobody<T>(act: impl FnOnce() -> T) -> T {
+    if !is_root() {
+        return act();
+    }
+    nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+    let done = act();
+    nix::unistd::setfsuid(nix::unistd::Uid::from_raw(0));
+    done
+}
+
+#[test]
+fn what_is_not_wanted_is_neither_opened_nor_warned_of() {
+    let refuses = Errno::EACCES as i32;
+    let machine = Machine::new(&format!(
+        "rdma mlx5_0 on virtual guid=c1 : ib 4xNDR
+         rdma mlx5_1 on virtual guid=c2 refuses={refuses} : ib 4xNDR"
+    ));
+    let fabric = machine.fabric();
+    let transport = machine
+        .open(&fabric, &[("NCCL_IB_HCA", "^mlx5_1")])
+        .unwrap();
+    assert_eq!(
+        transport.left_out(),
+        ["mlx5_1: not asked for by NCCL_IB_HCA"]
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ fn speed_of(port: &str, variables: &[(&str, &str)]) -> u32 {
     let machine = Machine::new(&format!(
         "net bond0 speed=50000 bond
          net eth0 speed=25000
+         net none
          rdma a0 on virtual : {port}"
     ));
     let fabric = machine.fabric();

@@ -37,6 +37,9 @@ pub const MULTI_REQUEST: usize = 0x2;
 pub const TRAFFIC_CLASS_UNDEFINED: c_int = -1;
 /// Undefined rail or plane of a device.
 pub const NET_ID_UNDEFINED: i16 = -1;
+/// The bit that marks the plane of a virtual device: the other bits are those of its members' planes
+/// (`NCCL_IB_PLANE_VIRT_BIT`).
+pub const VIRTUAL_PLANE: i16 = 1 << 14;
 
 /// Devices of one virtual device in API versions 9 to 11.
 pub const MAX_DEVICES_PER_NIC_V9: usize = 4;

@@ -1,18 +1,24 @@
-//! `isend`, `irecv`, `iflush`, `test`.
+//! The data path: `isend`, `irecv`, `test`.
+//!
+//! No lock, no allocation, no log and no system call of our own on the way to success.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::Once;
 
-use ibnet::MAX_GROUP;
+use ibnet::{MAX_GROUP, RecvBuffer, RecvConnection, Region, RequestId};
 
 use super::{Out, array, bytes};
 use crate::abi::{MULTI_REQUEST, NcclResult, OPTIONAL_RECV_COMPLETION};
 use crate::fault::Fault;
 use crate::guard::{guard, required};
-use crate::plugin::data::{self, Buffer, group_len};
-use crate::plugin::flush;
-use crate::profiler::Parent;
+use crate::handles::{HandleError, Kind, ObjectId, RequestToken};
+use crate::plugin::objects::{RECEIVERS, REGIONS, SENDERS};
+use crate::profiler::{self, Parent};
+
+/// Largest size of one buffer in bytes: `test` tells sizes as `int`.
+const MAX_SIZE: usize = c_int::MAX as usize;
 
 /// `isend` of API versions 5 to 8.
 pub(crate) unsafe extern "C" fn isend_v5(
@@ -56,8 +62,12 @@ pub(crate) unsafe extern "C" fn isend_v10(
     unsafe { isend(communicator, data, Ok(size), tag, region, parent, request) }
 }
 
+/// A message of no bytes needs no memory handle, and one that comes with it is not looked at: NCCL passes
+/// whichever it has.
+///
 /// # Safety
-/// The contract of `isend`.
+/// The contract of `isend`: the memory stays valid and unchanged until `test` reports the request as done, or
+/// the communicator is closed.
 pub(crate) unsafe fn isend(
     communicator: *mut c_void,
     data: *mut c_void,
@@ -69,9 +79,21 @@ pub(crate) unsafe fn isend(
 ) -> NcclResult {
     guard("isend", || {
         let out = Out::new(request, "request")?;
-        // SAFETY: NCCL keeps the memory until the request is done or the communicator closed.
-        let sent = unsafe { data::isend(communicator, data, size?, tag, region, parent) }?;
-        out.set_request(sent);
+        let size = size?;
+        check_size(data, size)?;
+        let id = ObjectId::from_pointer(communicator, Kind::Sender)?;
+        // SAFETY: one call at a time uses a communicator's data path, none that is being closed, and no memory
+        // that is being deregistered; of the memory as this function requires.
+        let sent = unsafe {
+            SENDERS.with(id, |sender| {
+                let region = region_for(size, region, communicator)?;
+                let parent = parent.map(Parent::to_number);
+                let connection = sender.connection();
+                let sent = connection.isend_observed(data.cast(), size, tag, region, parent);
+                sent.map_err(Fault::from)
+            })
+        }??;
+        out.set_request(Kind::SendRequest, id, sent);
         Ok(())
     })
 }
@@ -171,7 +193,8 @@ pub(crate) enum Flags {
 ///
 /// # Safety
 /// Each array of `group` is null or has as many elements as it says; `request` is null or can be read
-/// and written.
+/// and written. The memory of every buffer stays valid and untouched until `test` reports the request as done, or
+/// the communicator is closed.
 pub(crate) unsafe fn irecv<S: Copy>(
     communicator: *mut c_void,
     group: Group<S>,
@@ -199,28 +222,73 @@ pub(crate) unsafe fn irecv<S: Copy>(
                 array(group.regions, count, "mhandles")?,
             )
         };
-        let parents = if group.parents.is_null() {
-            &[]
-        } else {
-            // SAFETY: as above.
-            unsafe { array(group.parents, count, "phandles")? }
-        };
         let buffer = |index: usize| {
-            Ok(Buffer {
-                data: data[index],
-                size: bytes(sizes[index])?,
+            let size = bytes(sizes[index])?;
+            check_size(data[index], size)?;
+            Ok::<_, Fault>(RecvBuffer {
+                data: data[index].cast(),
+                capacity: size,
                 tag: tags[index],
-                region: regions[index],
-                parent: parents
-                    .get(index)
-                    .and_then(|parent| Parent::from_c(*parent)),
+                region: region_for(size, regions[index], communicator)?,
             })
         };
-        // SAFETY: NCCL keeps the memory until the request is done or the communicator closed.
-        let received = unsafe { data::irecv(communicator, count, buffer, is_awaited) }?;
-        out.set_request(received);
+        let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
+        // SAFETY: as in `isend`.
+        let received = unsafe {
+            RECEIVERS.with(id, |receiver| {
+                let connection = receiver.connection();
+                let parents = group.parents;
+                announce(connection, count, buffer, parents, is_awaited)
+            })
+        }??;
+        out.set_request(Kind::ReceiveRequest, id, received);
         Ok(())
     })
+}
+
+/// Posts the receive of `count` buffers, which `buffer` tells one by one.
+///
+/// # Safety
+/// That of [`irecv`] for the buffers; `parents` is null or has `count` elements.
+#[inline]
+unsafe fn announce<'a>(
+    connection: &mut RecvConnection,
+    count: usize,
+    buffer: impl Fn(usize) -> Result<RecvBuffer<'a>, Fault>,
+    parents: *const *mut c_void,
+    is_awaited: bool,
+) -> Result<Option<RequestId>, Fault> {
+    if count == 1 && !profiler::is_installed() {
+        // Nearly all are like this: no room for others is made.
+        let only = buffer(0)?;
+        // SAFETY: handed on to the caller.
+        let received =
+            unsafe { connection.irecv_observed(slice::from_ref(&only), &[], is_awaited) };
+        return Ok(received?);
+    }
+    let mut buffers = [const {
+        RecvBuffer {
+            data: ptr::null_mut(),
+            capacity: 0,
+            tag: 0,
+            region: None,
+        }
+    }; MAX_GROUP];
+    for (index, place) in buffers[..count].iter_mut().enumerate() {
+        *place = buffer(index)?;
+    }
+    let mut observed = [None; MAX_GROUP];
+    if !parents.is_null() {
+        // SAFETY: not null, and handed on to the caller.
+        let parents = unsafe { array(parents, count, "phandles") }?;
+        for (place, parent) in observed.iter_mut().zip(parents) {
+            *place = Parent::from_c(*parent).map(Parent::to_number);
+        }
+    }
+    // SAFETY: handed on to the caller.
+    let received =
+        unsafe { connection.irecv_observed(&buffers[..count], &observed[..count], is_awaited) };
+    Ok(received?)
 }
 
 /// Whether the end of a receive of `count` buffers is waited for, by what NCCL left in `*request`: null, a
@@ -245,38 +313,7 @@ fn is_awaited(value: *mut c_void, count: usize) -> bool {
     flags & OPTIONAL_RECV_COMPLETION == 0 || count != 1
 }
 
-/// `iflush` of API version 5 and later.
-pub(crate) unsafe extern "C" fn iflush_v5(
-    communicator: *mut c_void,
-    count: c_int,
-    data: *mut *mut c_void,
-    sizes: *mut c_int,
-    regions: *mut *mut c_void,
-    request: *mut *mut c_void,
-) -> NcclResult {
-    guard("iflush", || {
-        let out = Out::new(request, "request")?;
-        let count = group_len(count)?;
-        // SAFETY: arrays of `count` elements: the contract of `iflush`.
-        let (data, sizes) = unsafe { (array(data, count, "data")?, array(sizes, count, "sizes")?) };
-        // SAFETY: as above.
-        let regions = unsafe { array(regions, count, "mhandles")? };
-        let mut buffers = [Buffer::NOTHING; MAX_GROUP];
-        for (index, buffer) in buffers[..count].iter_mut().enumerate() {
-            *buffer = Buffer {
-                data: data[index],
-                size: bytes(sizes[index])?,
-                region: regions[index],
-                ..Buffer::NOTHING
-            };
-        }
-        // SAFETY: NCCL keeps memory registered until its flush is done or the communicator closed.
-        out.set_request(unsafe { flush::iflush(communicator, &buffers[..count]) }?);
-        Ok(())
-    })
-}
-
-/// `test`.
+/// `test`. A request that is done does not exist any more.
 pub(crate) unsafe extern "C" fn test(
     request: *mut c_void,
     done: *mut c_int,
@@ -287,7 +324,7 @@ pub(crate) unsafe extern "C" fn test(
         // SAFETY: not null, and the caller's to write: see the module.
         unsafe { done.write(0) };
         let sizes = NonNull::new(sizes);
-        let is_done = data::test(request, |position, size| {
+        let is_done = is_done(request, |position, size| {
             if let Some(sizes) = sizes {
                 // SAFETY: not null, so there is room for as many sizes as the request has buffers,
                 // and there are no more positions than that.
@@ -300,6 +337,90 @@ pub(crate) unsafe extern "C" fn test(
         }
         Ok(())
     })
+}
+
+/// Whether a request is done; if so `tell` has been called with the position and the bytes of each of its
+/// buffers. A send has one.
+#[inline]
+pub(super) fn is_done(
+    request: *mut c_void,
+    mut tell: impl FnMut(usize, c_int),
+) -> Result<bool, Fault> {
+    let token = RequestToken::from_pointer(request)?;
+    let request = RequestId::from_raw(token.request);
+    if token.kind == Kind::SendRequest {
+        // SAFETY: as in `isend`.
+        let sent =
+            unsafe { SENDERS.with_owner_of(token, |sender| sender.connection().test(request)) }??;
+        if let Some(bytes) = sent {
+            tell(0, size_for_c(bytes));
+        }
+        return Ok(sent.is_some());
+    }
+    // SAFETY: as in `isend`.
+    let is_done = unsafe {
+        RECEIVERS.with_owner_of(token, |receiver| {
+            receiver.connection().test_with(request, |position, bytes| {
+                tell(position, size_for_c(bytes as usize));
+            })
+        })
+    }??;
+    Ok(is_done)
+}
+
+/// The number of buffers in a group, checked.
+#[inline]
+pub(crate) fn group_len(count: c_int) -> Result<usize, Fault> {
+    usize::try_from(count)
+        .ok()
+        .filter(|count| (1..=MAX_GROUP).contains(count))
+        .ok_or_else(|| {
+            Fault::argument(format!(
+                "a group of {count} buffers; 1 to {MAX_GROUP} are possible"
+            ))
+        })
+}
+
+/// The bytes of a message for C, which are at most [`MAX_SIZE`]: the transport announces no larger
+/// buffer, and sends no more than was announced.
+#[inline]
+fn size_for_c(bytes: usize) -> c_int {
+    debug_assert!(bytes <= MAX_SIZE);
+    bytes as c_int
+}
+
+/// The registration of a buffer of `size` bytes: none is needed for none.
+#[inline]
+pub(super) fn region_for<'a>(
+    size: usize,
+    region: *mut c_void,
+    communicator: *mut c_void,
+) -> Result<Option<&'a Region>, Fault> {
+    if size == 0 {
+        return Ok(None);
+    }
+    let id = ObjectId::from_pointer(region, Kind::Region)?;
+    // SAFETY: NCCL deregisters no memory that a call uses.
+    let registered = unsafe { REGIONS.get(id) }?;
+    if registered.communicator != communicator.addr() {
+        return Err(HandleError::OtherOwner.into());
+    }
+    Ok(Some(&registered.region))
+}
+
+#[inline]
+pub(super) fn check_size(data: *mut c_void, size: usize) -> Result<(), Fault> {
+    if size > MAX_SIZE {
+        return Err(Fault::usage(format!(
+            "{size} bytes in one buffer; at most {MAX_SIZE} are possible"
+        )));
+    }
+    if data.is_null() && size > 0 {
+        return Err(Fault::argument(format!(
+            "the address of {size} bytes is null"
+        )));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -317,5 +438,25 @@ mod tests {
         assert!(awaited(0x44, 1), "not known");
         assert!(awaited(usize::MAX, 1), "no flags");
         assert!(awaited(7 << 60 | 1, 1), "a request of long ago");
+    }
+
+    #[test]
+    fn groups_have_one_to_eight_buffers() {
+        assert_eq!(group_len(1), Ok(1));
+        assert_eq!(group_len(8), Ok(8));
+        for count in [0, -1, 9, c_int::MAX, c_int::MIN] {
+            assert!(group_len(count).is_err());
+        }
+    }
+
+    #[test]
+    fn sizes_are_checked_before_they_are_narrowed() {
+        let somewhere = ptr::without_provenance_mut(0x1000);
+        assert_eq!(check_size(somewhere, MAX_SIZE), Ok(()));
+        assert!(check_size(somewhere, MAX_SIZE + 1).is_err());
+        assert!(check_size(somewhere, 1 << 32).is_err());
+        assert!(check_size(ptr::null_mut(), 1).is_err());
+        assert_eq!(check_size(ptr::null_mut(), 0), Ok(()));
+        assert_eq!(size_for_c(MAX_SIZE), c_int::MAX);
     }
 }

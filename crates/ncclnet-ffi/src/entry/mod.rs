@@ -17,13 +17,16 @@ use std::ffi::{c_char, c_void};
 use std::ptr::{self, NonNull};
 use std::slice;
 
+use ibnet::RequestId;
+
 use crate::fault::Fault;
 use crate::guard::required;
-use crate::handles::RequestToken;
+use crate::handles::{Kind, ObjectId, RequestToken};
 
 pub(crate) mod connect;
 pub(crate) mod data;
 pub(crate) mod device;
+pub(crate) mod flush;
 pub(crate) mod init;
 pub(crate) mod memory;
 
@@ -46,9 +49,10 @@ impl Out {
         unsafe { self.0.write(value) };
     }
 
-    fn set_request(&self, request: Option<RequestToken>) {
+    /// Writes the handle of a communicator's request, if there is one.
+    fn set_request(&self, kind: Kind, communicator: ObjectId, request: Option<RequestId>) {
         if let Some(request) = request {
-            self.set(request.to_pointer());
+            self.set(RequestToken::new(kind, communicator, request.into_raw()).to_pointer());
         }
     }
 }

@@ -15,9 +15,6 @@ pub(crate) enum HandleError {
     WrongKind { expected: Expected, found: Kind },
     /// The object was closed, or the request completed.
     Stale,
-    /// Another thread is in a call with the same object at this moment, or this thread is in a call
-    /// already, from within which it was made.
-    Busy,
     /// An earlier call with the object panicked: only closing it is possible.
     Poisoned,
     /// The memory was registered with another communicator.
@@ -56,8 +53,6 @@ impl fmt::Display for HandleError {
                 write!(f, "the handle is that of a {found}, not of a {expected}")
             }
             Self::Stale => f.write_str("the handle is out of date: its object is closed or done"),
-            Self::Busy => f.write_str("the object is in use at this moment, by another thread or by the call from within which this \
-                 one was made"),
             Self::Poisoned => {
                 f.write_str("the object cannot be used after a panic in an earlier call")
             }

@@ -1,47 +1,58 @@
-//! A table of objects that one call at a time may use.
+//! Objects by handle: an index into storage that never moves, and a generation.
 //!
-//! Each slot has a word, the generation of its object and its state, and an owner: the mark of the
-//! thread that used the object last ([`super::mark`]). Entering checks the word, that the owner is
-//! this thread, and writes its mark: a handful of plain loads and a store. It never waits. Another
-//! thread first takes the object over, which costs a system call. NCCL promises to use a
-//! communicator's data path from one thread at a time; should it not, the second thread gets
-//! [`HandleError::Busy`] instead of a data race.
+//! A look-up is a load and a compare. A handle of an object that is closed is an error and not a dangling
+//! pointer, because its slot stays and counts generations.
 //!
-//! Beside the object a slot has a *shared part* behind a lock, for what other threads may do while
-//! the data path is busy: registering memory. The data path never touches that lock.
+//! What a table does not do is keep threads apart. That no call uses an object while another one closes it
+//! is the contract of NCCL's interface, and the reason why [`Table::with`] is unsafe.
 
-mod entered;
-mod slot;
-#[cfg(test)]
-mod tests;
-
-use std::marker::PhantomData;
-use std::sync::atomic::{Ordering, fence};
+use std::cell::UnsafeCell;
+use std::mem;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::error::HandleError;
-use super::mark::{Mark, NOBODY, Pause, SEIZED, heavy_barrier, make_barriers_light};
-use super::regions::Owner;
 use super::slots::Slots;
 use super::token::{Kind, ObjectId, RequestToken};
-use entered::Entered;
-pub(crate) use entered::Inside;
-use slot::{Seized, Slot, State, Word};
-
-/// Objects of one kind: `T` for one call at a time, `S` shared by all threads.
-///
-/// An empty one is all zeros, so that a static one takes no room in the library's file.
-pub(crate) struct Table<T, S, const CHUNKS: usize> {
-    slots: Slots<Slot<T, S>, CHUNKS>,
-}
 
 /// What can be in a table.
-pub(crate) trait Object: Send {
+pub(crate) trait Object: Send + Sync {
     /// The kind of its handles.
     const KIND: Kind;
 }
 
-impl<T: Object, S: Send, const CHUNKS: usize> Table<T, S, CHUNKS> {
-    /// An empty table for at most `CHUNKS` times [`CHUNK`](super::CHUNK) objects.
+/// At most `CHUNKS` times [`CHUNK`](super::CHUNK) objects.
+///
+/// An empty one is all zeros, so that a static one takes no room in the library's file.
+pub(crate) struct Table<T, const CHUNKS: usize> {
+    slots: Slots<Slot<T>, CHUNKS>,
+}
+
+/// Aligned so that the communicators of two threads do not share a cache line.
+#[repr(align(64))]
+struct Slot<T> {
+    /// The generation: odd while there is an object. Beside it [`POISONED`].
+    word: AtomicU32,
+    object: UnsafeCell<Option<T>>,
+}
+
+/// An object that a call has panicked with can only be closed.
+const POISONED: u32 = 1 << 31;
+
+// SAFETY: the object is written by the thread that has the slot to itself (fresh from `Slots::take`, or after it
+// has ended the generation) and read as a shared reference in between, by the contract of `Table::with`.
+unsafe impl<T: Send + Sync> Sync for Slot<T> {}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self {
+            word: AtomicU32::new(0),
+            object: UnsafeCell::new(None),
+        }
+    }
+}
+
+impl<T: Object, const CHUNKS: usize> Table<T, CHUNKS> {
+    /// No objects.
     pub(crate) const fn new() -> Self {
         Self {
             slots: Slots::new(),
@@ -54,180 +65,249 @@ impl<T: Object, S: Send, const CHUNKS: usize> Table<T, S, CHUNKS> {
     }
 
     /// Adds an object.
-    pub(crate) fn insert(&self, object: T, shared: S) -> Result<ObjectId, HandleError> {
-        make_barriers_light();
+    pub(crate) fn insert(&self, object: T) -> Result<ObjectId, HandleError> {
         let (index, slot) = self.slots.take().ok_or(HandleError::Full(T::KIND))?;
-        let word = Word(slot.word.load(Ordering::Acquire));
-        // SAFETY: the slot is free, so its word lets nobody in, and `take` gave it to this thread alone.
+        // SAFETY: the slot is free, so no look-up gets at the object, and `take` gave it to this thread alone.
         unsafe { *slot.object.get() = Some(object) };
-        *slot.shared() = Some(shared);
-        let id = ObjectId {
+        let generation = slot.word.load(Ordering::Relaxed) + 1;
+        slot.word.store(generation, Ordering::Release);
+        Ok(ObjectId {
             kind: T::KIND,
             index,
-            generation: word.generation(),
-        };
-        slot.name.store(Owner::of(id).0, Ordering::Relaxed);
-        let open = Word::new(word.generation(), State::Open);
-        slot.word.store(open.0, Ordering::Release);
-        Ok(id)
+            generation,
+        })
     }
 
-    /// Enters an object: it is this thread's until the guard goes. Lock-free, never waits.
+    /// Calls `call` with an object. If it panics, the object can only be closed from then on.
+    ///
+    /// # Safety
+    /// The object is not closed during the call.
     #[inline]
-    pub(crate) fn enter(&self, id: ObjectId) -> Result<Entered<'_, T, S>, HandleError> {
-        self.enter_masked(id.index, id.generation, u32::MAX)
+    pub(crate) unsafe fn with<R>(
+        &self,
+        id: ObjectId,
+        call: impl FnOnce(&T) -> R,
+    ) -> Result<R, HandleError> {
+        // SAFETY: handed on to the caller.
+        unsafe { self.with_masked(id.index, id.generation, u32::MAX, call) }
     }
 
-    /// Enters the communicator of a request, of whose generation the token has the low bits.
+    /// The same for the communicator of a request, of whose generation the token has the low bits.
+    ///
+    /// # Safety
+    /// As for [`with`](Self::with).
     #[inline]
-    pub(crate) fn enter_for(&self, token: RequestToken) -> Result<Entered<'_, T, S>, HandleError> {
-        self.enter_masked(token.index, token.generation, RequestToken::GENERATION_MASK)
+    pub(crate) unsafe fn with_owner_of<R>(
+        &self,
+        token: RequestToken,
+        call: impl FnOnce(&T) -> R,
+    ) -> Result<R, HandleError> {
+        let mask = RequestToken::GENERATION_MASK | POISONED;
+        // SAFETY: handed on to the caller.
+        unsafe { self.with_masked(token.index, token.generation, mask, call) }
     }
 
     #[inline]
-    fn enter_masked(
+    unsafe fn with_masked<R>(
         &self,
         index: u32,
         generation: u32,
         mask: u32,
-    ) -> Result<Entered<'_, T, S>, HandleError> {
-        let slot = self.slots.get(index).ok_or(HandleError::Foreign)?;
-        let word = Word(slot.word.load(Ordering::Relaxed));
-        if !word.lets_in(generation, mask) {
-            return Err(word.refusal(generation, mask));
-        }
-        let owner = slot.owner();
-        let mark = if owner.is_mine() && owner.enter(slot.address()) {
-            // Whoever takes the object over says so before he looks at the mark, which is written.
-            if slot.owner().is(owner) {
-                owner
-            } else {
-                owner.leave();
-                slot.take_over(generation, mask)?
-            }
-        } else {
-            slot.take_over(generation, mask)?
-        };
-        Ok(Entered {
-            slot,
-            mark,
-            not_send: PhantomData,
-        })
-    }
-
-    /// Uses the shared part of an object, under its lock; a call may be inside the object meanwhile.
-    pub(crate) fn with_shared<R>(
-        &self,
-        id: ObjectId,
-        use_it: impl FnOnce(&mut S) -> R,
+        call: impl FnOnce(&T) -> R,
     ) -> Result<R, HandleError> {
-        let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
-        let mut shared = slot.shared();
-        // The generation changes only after the shared part was taken out under this lock.
-        let word = Word(slot.word.load(Ordering::Acquire));
-        match shared.as_mut() {
-            Some(shared) if word.generation() == id.generation => Ok(use_it(shared)),
-            _ => Err(HandleError::Stale),
-        }
-    }
-
-    /// Takes an object out and ends it with `end`. Until `end` returns nobody else gets the slot.
-    ///
-    /// Works for a poisoned object too. An object that another thread is in a call with stays.
-    pub(crate) fn close<R>(
-        &self,
-        id: ObjectId,
-        end: impl FnOnce(T, S) -> R,
-    ) -> Result<R, HandleError> {
-        let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
-        let word = Word(slot.word.load(Ordering::Relaxed));
-        if word.generation() != id.generation || word.state() == State::Free {
-            return Err(HandleError::Stale);
-        }
-        let seized = slot.seize_soon()?;
-        // As long as the slot is seized, this does not change.
-        let word = Word(slot.word.load(Ordering::Acquire));
-        if word.generation() != id.generation || word.state() == State::Free {
-            return Err(HandleError::Stale);
-        }
-        // From here on the slot is this thread's, and it is given back even if `end` panics.
-        let vacated = Vacating {
-            table: self,
-            seized: Some(seized),
-            index: id.index,
-            word,
-        };
-        // SAFETY: the slot is seized by this thread: nobody else uses the object.
-        let object = unsafe { (*slot.object.get()).take() };
-        let shared = slot.shared().take();
-        let (Some(object), Some(shared)) = (object, shared) else {
-            return Err(HandleError::Stale);
-        };
-        let result = end(object, shared);
-        drop(vacated);
+        // SAFETY: handed on to the caller.
+        let (slot, object) = unsafe { self.look_up(index, generation, mask) }?;
+        let poison = PoisonIfDropped(slot);
+        let result = call(object);
+        mem::forget(poison);
         Ok(result)
     }
 
-    /// Whether this thread must not wait for a call inside object `id`, because it is in a call itself,
-    /// from within which it asks: with this object, which it would never see the end of, or with
-    /// another one, which somebody else may wait for the end of meanwhile.
-    pub(crate) fn must_not_wait(&self, id: ObjectId) -> bool {
-        self.slots.get(id.index).is_some_and(|slot| {
-            let owner = slot.owner();
-            if owner.is_mine() {
-                owner.is_inside(slot.address())
-            } else {
-                Mark::mine().is_in_a_call()
-            }
-        })
-    }
-
-    /// Waits until the call that is inside object `id` at this moment, if there is one, has left it.
-    /// See [`must_not_wait`](Self::must_not_wait).
+    /// An object for as long as the caller says. A panic of the caller does not poison it.
     ///
-    /// Calls are short and wait for nothing themselves; a call that enters later is not waited for.
-    pub(crate) fn wait_for_call_inside(&self, id: ObjectId) {
-        let Some(slot) = self.slots.get(id.index) else {
-            return;
-        };
-        // After what the caller has marked, see `Regions`.
-        fence(Ordering::SeqCst);
-        let owner = slot.owner();
-        // This thread itself is in no call. And whoever enters from here on passes a barrier, because
-        // it takes the object over, and sees the mark.
-        if owner.is_mine() || owner.is(&NOBODY) {
-            return;
+    /// # Safety
+    /// The object is not closed as long as the reference lives.
+    #[inline]
+    pub(crate) unsafe fn get(&self, id: ObjectId) -> Result<&T, HandleError> {
+        // SAFETY: handed on to the caller.
+        let (_, object) = unsafe { self.look_up(id.index, id.generation, u32::MAX) }?;
+        Ok(object)
+    }
+
+    /// # Safety
+    /// As for [`get`](Self::get).
+    #[inline]
+    unsafe fn look_up(
+        &self,
+        index: u32,
+        generation: u32,
+        mask: u32,
+    ) -> Result<(&Slot<T>, &T), HandleError> {
+        let slot = self.slots.get(index).ok_or(HandleError::Foreign)?;
+        let word = slot.word.load(Ordering::Acquire);
+        if (word ^ generation) & mask != 0 || generation & 1 == 0 {
+            return Err(refusal(word, generation, mask));
         }
-        heavy_barrier();
-        let mut pause = Pause::default();
-        let owner = loop {
-            let owner = slot.owner();
-            if !owner.is(&SEIZED) {
-                break owner;
-            }
-            // Whoever seized it leaves it soon, or closes the object.
-            pause.once();
+        // SAFETY: the generation is that of a live object, which the caller says is not closed meanwhile.
+        match unsafe { &*slot.object.get() } {
+            Some(object) => Ok((slot, object)),
+            None => Err(HandleError::Stale),
+        }
+    }
+
+    /// Takes an object out, also one that a call has panicked with. Of several threads that try, one gets it.
+    pub(crate) fn take(&self, id: ObjectId) -> Result<T, HandleError> {
+        let slot = self.slots.get(id.index).ok_or(HandleError::Foreign)?;
+        let end = |word: u32| {
+            let is_meant = word & !POISONED == id.generation && id.generation & 1 == 1;
+            is_meant.then(|| (id.generation + 1) & !POISONED)
         };
-        owner.wait_until_outside(slot.address());
+        slot.word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, end)
+            .map_err(|_| HandleError::Stale)?;
+        // SAFETY: this thread has ended the generation, so no later look-up gets at the object, and by the contract
+        // of `with` and `get` no earlier one uses it.
+        let object = unsafe { (*slot.object.get()).take() };
+        self.slots.give_back(id.index);
+        object.ok_or(HandleError::Stale)
     }
 }
 
-/// Frees a slot for the next generation, whatever happens.
-struct Vacating<'a, T: Object, S: Send, const CHUNKS: usize> {
-    table: &'a Table<T, S, CHUNKS>,
-    seized: Option<Seized<'a, T, S>>,
-    index: u32,
-    word: Word,
+/// Why a word is not that of the generation which was asked for.
+#[cold]
+fn refusal(word: u32, generation: u32, mask: u32) -> HandleError {
+    if (word ^ generation) & mask == POISONED && generation & 1 == 1 {
+        HandleError::Poisoned
+    } else {
+        HandleError::Stale
+    }
 }
 
-impl<T: Object, S: Send, const CHUNKS: usize> Drop for Vacating<'_, T, S, CHUNKS> {
+/// Dropped only by a panic.
+struct PoisonIfDropped<'a, T>(&'a Slot<T>);
+
+impl<T> Drop for PoisonIfDropped<'_, T> {
     fn drop(&mut self) {
-        // Before anybody else gets the slot.
-        if let Some(seized) = self.seized.take() {
-            let next = Word::new(self.word.generation().wrapping_add(1), State::Free);
-            seized.slot.word.store(next.0, Ordering::Release);
-            seized.hand_to(&NOBODY);
+        self.0.word.fetch_or(POISONED, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use super::*;
+
+    impl Object for u32 {
+        const KIND: Kind = Kind::Sender;
+    }
+
+    type Numbers = Table<u32, 4>;
+
+    fn value(table: &Numbers, id: ObjectId) -> Result<u32, HandleError> {
+        // SAFETY: these tests close nothing that a call uses.
+        unsafe { table.with(id, |number| *number) }
+    }
+
+    #[test]
+    fn an_object_is_found_until_it_is_closed() {
+        let table = Numbers::new();
+        let (one, two) = (table.insert(1).unwrap(), table.insert(2).unwrap());
+        assert_eq!((value(&table, one), value(&table, two)), (Ok(1), Ok(2)));
+        assert_eq!(table.len(), 2);
+        assert_eq!(table.take(one), Ok(1));
+        assert_eq!(value(&table, one), Err(HandleError::Stale));
+        assert_eq!(table.take(one), Err(HandleError::Stale));
+        assert_eq!((value(&table, two), table.len()), (Ok(2), 1));
+    }
+
+    #[test]
+    fn the_next_object_in_a_slot_is_not_the_one_before() {
+        let table = Numbers::new();
+        let of_request = |communicator| {
+            let token = RequestToken::new(Kind::SendRequest, communicator, 7);
+            // SAFETY: as in `value`.
+            unsafe { table.with_owner_of(token, |number| *number) }
+        };
+        let first = table.insert(1).unwrap();
+        table.take(first).unwrap();
+        let mut next = table.insert(2).unwrap();
+        while next.index != first.index {
+            table.take(next).unwrap();
+            next = table.insert(2).unwrap();
         }
-        self.table.slots.give_back(self.index);
+        assert_eq!(value(&table, first), Err(HandleError::Stale));
+        assert_eq!(of_request(first), Err(HandleError::Stale));
+        assert_eq!((value(&table, next), of_request(next)), (Ok(2), Ok(2)));
+    }
+
+    #[test]
+    fn made_up_handles_are_errors() {
+        let table = Numbers::new();
+        let id = table.insert(1).unwrap();
+        for generation in [0, 2, id.generation | POISONED, id.generation + 2, u32::MAX] {
+            let wrong = ObjectId { generation, ..id };
+            assert!(value(&table, wrong).is_err(), "{generation:#x}");
+            assert!(table.take(wrong).is_err(), "{generation:#x}");
+        }
+        for index in [64, (1 << 28) - 1] {
+            let wrong = ObjectId { index, ..id };
+            assert_eq!(value(&table, wrong), Err(HandleError::Foreign));
+            assert_eq!(table.take(wrong), Err(HandleError::Foreign));
+        }
+        assert_eq!(value(&table, id), Ok(1));
+    }
+
+    #[test]
+    fn a_panic_leaves_an_object_that_can_only_be_closed() {
+        let table = Numbers::new();
+        let id = table.insert(1).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: as in `value`.
+            let _ = unsafe { table.with(id, |_| panic!("part of the test")) };
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(value(&table, id), Err(HandleError::Poisoned));
+        let token = RequestToken::new(Kind::SendRequest, id, 7);
+        // SAFETY: as in `value`.
+        let of_request = unsafe { table.with_owner_of(token, |number| *number) };
+        assert_eq!(of_request, Err(HandleError::Poisoned));
+        assert_eq!(table.take(id), Ok(1));
+        assert_eq!(value(&table, id), Err(HandleError::Stale));
+    }
+
+    #[test]
+    fn a_full_table_says_so() {
+        let table = Table::<u32, 1>::new();
+        let all: Vec<_> = (0..64)
+            .map(|number| table.insert(number).unwrap())
+            .collect();
+        assert_eq!(table.insert(64), Err(HandleError::Full(Kind::Sender)));
+        table.take(all[5]).unwrap();
+        assert!(table.insert(65).is_ok());
+    }
+
+    #[test]
+    fn of_threads_that_close_one_object_one_gets_it() {
+        let table = Numbers::new();
+        for round in 0..1000 {
+            let id = table.insert(round).unwrap();
+            let taken = AtomicUsize::new(0);
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        if table.take(id) == Ok(round) {
+                            taken.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+            });
+            assert_eq!(taken.into_inner(), 1);
+        }
+        assert_eq!(table.len(), 0);
     }
 }

@@ -13,8 +13,8 @@ pub(super) fn of(target: &str) -> c_ulong {
     let special = target.split("::").find_map(|module| match module {
         "config" | "settings" => Some(SUBSYS_ENV),
         "memory" | "region" | "registrar" | "mr" | "mrcache" => Some(SUBSYS_REG),
-        "library" | "device" | "devices" | "description" | "transport" | "lifecycle" | "gid"
-        | "listening" | "listener" | "client" | "connect" | "connection" | "connecting"
+        "library" | "device" | "devices" | "nic" | "description" | "transport" | "lifecycle"
+        | "gid" | "listening" | "listener" | "client" | "connect" | "connection" | "connecting"
         | "conversation" | "assembly" | "pending" | "handshake" => Some(SUBSYS_INIT),
         _ => None,
     });

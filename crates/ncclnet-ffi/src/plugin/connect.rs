@@ -1,7 +1,8 @@
 //! Listening, connecting, accepting and closing.
 
+use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use ibnet::Handle;
 
 use super::lifecycle;
 use super::listening::{Listening, PAUSE};
-use super::objects::{LISTENERS, Memory, RECEIVERS, REGIONS, SENDERS};
+use super::objects::{Communicator, LISTENERS, Listener, RECEIVERS, REGIONS, SENDERS};
 use super::pending::{self, Key};
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId};
@@ -47,7 +48,11 @@ pub(crate) fn listen(
         Accepting::WhenAsked => Listening::when_asked(listener),
         Accepting::ByItself => Listening::by_itself(listener)?,
     };
-    Ok((LISTENERS.insert(listening, properties)?, handle))
+    let listener = Listener {
+        listening: Mutex::new(listening),
+        device: properties,
+    };
+    Ok((LISTENERS.insert(listener)?, handle))
 }
 
 /// `connect` from a device to the listener of a handle. None: not yet.
@@ -74,22 +79,31 @@ pub(crate) fn connect(
     if let Some(observer) = profiler::observer(properties.members()) {
         connection.observe(observer);
     }
-    let memory = Memory::new(connection.registrar());
-    Ok(Some(SENDERS.insert(connection, memory)?))
+    let registrar = connection.registrar();
+    let communicator = Communicator::new(connection, registrar);
+    Ok(Some(SENDERS.insert(communicator)?))
 }
 
 /// `accept` on a listening communicator. None: not yet.
 pub(crate) fn accept(listener: *mut c_void) -> Result<Option<ObjectId>, Fault> {
     let listener = ObjectId::from_pointer(listener, Kind::Listener)?;
-    let Some(mut connection) = LISTENERS.enter(listener)?.poll_accept()? else {
+    // SAFETY: NCCL closes a listener when no call uses it.
+    let listener = unsafe { LISTENERS.get(listener) }?;
+    let accepted = {
+        let listening = listener.listening.lock();
+        listening
+            .unwrap_or_else(PoisonError::into_inner)
+            .poll_accept()?
+    };
+    let Some(mut connection) = accepted else {
         return Ok(None);
     };
-    let properties = LISTENERS.with_shared(listener, |properties| Arc::clone(properties))?;
-    if let Some(observer) = profiler::observer(properties.members()) {
+    if let Some(observer) = profiler::observer(listener.device.members()) {
         connection.observe(observer);
     }
-    let memory = Memory::new(connection.registrar());
-    Ok(Some(RECEIVERS.insert(connection, memory)?))
+    let registrar = connection.registrar();
+    let communicator = Communicator::new(connection, registrar);
+    Ok(Some(RECEIVERS.insert(communicator)?))
 }
 
 /// `connect` of API versions 2 to 4: waits until the connection stands. The time-outs of the handshake
@@ -138,7 +152,8 @@ pub(crate) fn close_listener(listener: *mut c_void) -> Result<(), Fault> {
         return Ok(());
     }
     let id = ObjectId::from_pointer(listener, Kind::Listener)?;
-    Ok(LISTENERS.close(id, |listening, _| drop(listening))?)
+    drop(LISTENERS.take(id)?);
+    Ok(())
 }
 
 /// `closeSend`. Null is nothing to do.
@@ -147,12 +162,10 @@ pub(crate) fn close_sender(sender: *mut c_void) -> Result<(), Fault> {
         return Ok(());
     }
     let id = ObjectId::from_pointer(sender, Kind::Sender)?;
-    SENDERS.close(id, |connection, memory| {
-        let closed = connection.close();
-        release(id, memory);
-        closed
-    })??;
-    Ok(())
+    let (connection, regions) = SENDERS.take(id)?.into_parts();
+    let closed = connection.close();
+    release(regions);
+    Ok(closed?)
 }
 
 /// `closeRecv`. Null is nothing to do.
@@ -161,27 +174,23 @@ pub(crate) fn close_receiver(receiver: *mut c_void) -> Result<(), Fault> {
         return Ok(());
     }
     let id = ObjectId::from_pointer(receiver, Kind::Receiver)?;
-    RECEIVERS.close(id, |connection, memory| {
-        let closed = connection.close();
-        release(id, memory);
-        closed
-    })??;
-    Ok(())
+    let (connection, regions) = RECEIVERS.take(id)?.into_parts();
+    let closed = connection.close();
+    release(regions);
+    Ok(closed?)
 }
 
 /// Drops the registrations of a closed communicator that were not deregistered. After the connection,
 /// so that no work request uses them any more.
-fn release(owner: ObjectId, memory: Memory) {
-    if memory.regions.is_empty() {
+fn release(regions: HashSet<ObjectId>) {
+    if regions.is_empty() {
         return;
     }
     tracing::info!(
         "closed with {} memory registrations left; they are released",
-        memory.regions.len()
+        regions.len()
     );
-    for region in memory.regions {
-        // The communicator is being closed by this thread: no call can be inside. An error says that
-        // deregMr is at it in another thread.
-        drop(REGIONS.retire(region, owner, || ()));
+    for region in regions {
+        drop(REGIONS.take(region));
     }
 }

@@ -1,5 +1,5 @@
-//! What the log says of the devices: by which numbers NCCL calls them, what they can reach, which
-//! address each has and why.
+//! What the log says of the devices beside what the transport says of them: which address each has
+//! and why, and what NCCL is told and sees.
 
 use std::sync::Arc;
 
@@ -9,19 +9,18 @@ use verbs::LinkLayer;
 use super::properties::{Properties, UNKNOWN_SPEED_MBPS};
 use crate::abi::MAX_NET_DEVICES;
 
-/// Describes the physical devices of `transport`, of which NCCL sees those that are `known`.
+/// Says of the physical devices of `transport` what it has not said itself: the address of each and
+/// why, and which devices NCCL cannot see. It sees those that are `known`.
 pub(super) fn devices(transport: &Transport, known: &[Arc<Properties>]) {
     let infos = transport.devices();
-    let numbered = || {
-        let devices = known.iter().map(|properties| properties.device);
-        devices.map(|device| (device, &infos[device])).enumerate()
-    };
-    let list: Vec<String> = numbered()
-        .map(|(number, (_, info))| format!("[{number}] {}", label(info)))
-        .collect();
-    tracing::info!("devices: {}", list.join(" "));
-    for (number, (device, info)) in numbered() {
-        tracing::info!("[{number}] {}: {}", label(info), abilities(info));
+    for device in known.iter().map(|properties| properties.device) {
+        let info = &infos[device];
+        if info.speed_mbps == 0 {
+            tracing::info!(
+                "{}: its speed is not known, and NCCL is told {UNKNOWN_SPEED_MBPS} Mb/s",
+                label(info)
+            );
+        }
         match transport.port_reports(device) {
             Ok(reports) => {
                 for report in &reports {
@@ -41,50 +40,15 @@ pub(super) fn devices(transport: &Transport, known: &[Arc<Properties>]) {
     }
 }
 
-/// Describes a device that was made of others.
-pub(super) fn virtual_device(number: usize, info: &DeviceInfo) {
-    tracing::info!(
-        "device [{number}] is made of {:?}: {}, {} Mb/s, {}",
-        info.members,
-        info.name,
-        info.speed_mbps,
-        abilities(info)
-    );
+/// Says by which number NCCL calls a virtual device, where that is not the transport's.
+pub(super) fn virtual_device(number: usize, device: usize, info: &DeviceInfo) {
+    if number != device {
+        tracing::info!("NCCL calls {} [{number}]", info.name);
+    }
 }
 
 fn label(info: &DeviceInfo) -> String {
     format!("{}:{}", info.name, info.port)
-}
-
-/// What of a device matters to a job, beside what the transport says of it.
-fn abilities(info: &DeviceInfo) -> String {
-    let mut parts = vec![
-        match (info.peer_memory, info.dmabuf) {
-            (true, true) => "GPU memory through a peer-memory module or as DMA-BUF",
-            (true, false) => "GPU memory through a peer-memory module",
-            (false, true) => "GPU memory as DMA-BUF",
-            (false, false) => {
-                "no GPU memory, NCCL copies it (no peer-memory module is loaded, and no DMA-BUF can \
-                 be registered)"
-            }
-        }
-        .to_owned(),
-    ];
-    if info.force_flush {
-        parts.push("every receive into it is flushed".to_owned());
-    }
-    if let Some(rail) = info.rail {
-        parts.push(format!("rail {rail}"));
-    }
-    if let Some(plane) = info.plane {
-        parts.push(format!("plane {plane}"));
-    }
-    if info.speed_mbps == 0 {
-        parts.push(format!(
-            "its speed is not known, and NCCL is told {UNKNOWN_SPEED_MBPS} Mb/s"
-        ));
-    }
-    parts.join(", ")
 }
 
 /// The address of a port, and why it is this one.

@@ -94,11 +94,11 @@ impl Devices {
         }
         let infos = self.transport.devices();
         let number = known.add(Arc::new(Properties::of(&infos, device)?));
-        description::virtual_device(number, &infos[device]);
+        description::virtual_device(number, device, &infos[device]);
         Ok(to_int(number))
     }
 
-    /// Tells the log by which numbers NCCL will call the devices, and what of them matters to a job.
+    /// Tells the log what NCCL will see of the devices.
     pub(super) fn announce(&self) {
         description::devices(&self.transport, self.known().physical());
     }

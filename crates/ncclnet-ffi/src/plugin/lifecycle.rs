@@ -124,13 +124,10 @@ pub(crate) fn init_communicator(
 ) -> Result<ObjectId, Fault> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open(version)?;
-    let context = match CONTEXTS.insert(
-        (),
-        Context {
-            devices: open.devices,
-            traffic_class,
-        },
-    ) {
+    let context = match CONTEXTS.insert(Context {
+        devices: open.devices,
+        traffic_class,
+    }) {
         Ok(context) => context,
         Err(error) => {
             close_if_unused(&users);
@@ -154,7 +151,7 @@ pub(crate) fn init_communicator(
 /// `finalize`: the end of one communicator.
 pub(crate) fn finalize(context: ObjectId) -> Result<(), Fault> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
-    CONTEXTS.close(context, |(), context| drop(context))?;
+    drop(CONTEXTS.take(context)?);
     pending::abandon_context(context);
     users.contexts -= 1;
     close_if_unused(&users);
@@ -241,7 +238,8 @@ pub(super) fn context(value: *mut std::ffi::c_void) -> Result<(Option<ObjectId>,
         ));
     }
     let id = ObjectId::from_pointer(value, Kind::Context)?;
-    let context = CONTEXTS.with_shared(id, |context| context.clone())?;
+    // SAFETY: NCCL ends a context when no call uses it any more.
+    let context = unsafe { CONTEXTS.get(id) }?.clone();
     Ok((Some(id), context))
 }
 

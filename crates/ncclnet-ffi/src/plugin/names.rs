@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+
+use ibnet::{DeviceInfo, PciAddress};
 
 use crate::fault::Fault;
 
@@ -35,22 +38,78 @@ pub(super) fn unique_name(devices: &[(&str, u8)], index: usize) -> String {
     }
 }
 
-/// The port number of device `index` for NCCL. `devices` has (card, port) of all.
+/// What tells whether two devices have one link, or two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link<'a> {
+    /// That of the adapter, which all its ports have in common; zero where nobody gave it one.
+    system_guid: u64,
+    /// That of the port.
+    port_guid: u64,
+    port: u8,
+    /// The folder in sysfs of the card that it is on.
+    card: Option<&'a Path>,
+    /// The physical PCI function that it belongs to.
+    function: Option<PciAddress>,
+}
+
+impl<'a> Link<'a> {
+    pub(super) fn of(info: &'a DeviceInfo) -> Self {
+        Self {
+            system_guid: info.guid,
+            port_guid: info.port_guid,
+            port: info.port,
+            card: info.pci_path.as_deref(),
+            function: info.physical_function.or(info.pci_function),
+        }
+    }
+
+    /// Whether both are on one card, as far as PCI tells.
+    fn shares_card(&self, other: &Self) -> bool {
+        self.card == other.card || self.function.is_some() && self.function == other.function
+    }
+
+    /// The GUID for NCCL: the system's, unless that is zero, or another adapter of `all` has the same:
+    /// a copied or a virtual one. Cards that have a port in common are one adapter, in two slots.
+    fn guid(&self, all: &[Self]) -> u64 {
+        let has_port = |card: &Self, port_guid| {
+            let mut ports = all.iter().filter(|link| link.shares_card(card));
+            ports.any(|port| port.port_guid == port_guid)
+        };
+        let is_same_adapter = |other: &Self| {
+            let mut ports = all.iter().filter(|link| link.shares_card(other));
+            other.shares_card(self) || ports.any(|port| has_port(self, port.port_guid))
+        };
+        let is_shared = all
+            .iter()
+            .any(|other| other.system_guid == self.system_guid && !is_same_adapter(other));
+        match self.system_guid {
+            0 => self.port_guid,
+            _ if is_shared => self.port_guid,
+            guid => guid,
+        }
+    }
+}
+
+/// GUID and port number of device `index` of `links` for NCCL.
 ///
 /// NCCL takes equal GUID and port for the same link, and counts its bandwidth once. Two functions of
 /// one card have the GUID of the card and are both port 1, but are two links: the second one gets the
 /// next free number, as in NCCL's own transport. A card that is plugged into two slots (Socket Direct)
 /// has the same link in both, and is two cards with one GUID here.
-pub(super) fn unique_port<C: PartialEq + Copy>(devices: &[(C, u8)], index: usize) -> i32 {
-    let mut given: Vec<(C, i32)> = Vec::with_capacity(index + 1);
-    for (card, port) in &devices[..=index] {
-        let mut port = i32::from(*port);
-        while given.contains(&(*card, port)) {
+pub(super) fn unique_link(links: &[Link<'_>], index: usize) -> (u64, i32) {
+    let mut given = Vec::with_capacity(index + 1);
+    for link in &links[..=index] {
+        let guid = link.guid(links);
+        // Without a GUID nothing says that it is the same link.
+        let card = link.card.filter(|_| guid != 0);
+        let mut port = i32::from(link.port);
+        while given.contains(&(guid, card, port)) {
             port += 1;
         }
-        given.push((*card, port));
+        given.push((guid, card, port));
     }
-    given[index].1
+    let (guid, _, port) = given[index];
+    (guid, port)
 }
 
 #[cfg(test)]
@@ -75,17 +134,76 @@ mod tests {
         assert_eq!(names, ["mlx5_0", "mlx4_0:1", "mlx4_0:2"]);
     }
 
+    /// System GUID, port GUID, port and PCI folder; each folder is a card.
+    fn told(links: &[(u64, u64, u8, &str)]) -> Vec<(u64, i32)> {
+        let links: Vec<Link<'_>> = links
+            .iter()
+            .map(|&(system_guid, port_guid, port, card)| Link {
+                system_guid,
+                port_guid,
+                port,
+                card: (!card.is_empty()).then(|| Path::new(card)),
+                function: None,
+            })
+            .collect();
+        (0..links.len())
+            .map(|index| unique_link(&links, index))
+            .collect()
+    }
+
     #[test]
     fn no_two_links_are_the_same_to_nccl() {
-        let devices = [(7, 1), (7, 1), (8, 1), (7, 2), (8, 2), (7, 1)];
-        let ports: Vec<i32> = (0..6).map(|index| unique_port(&devices, index)).collect();
-        assert_eq!(ports, [1, 2, 1, 3, 2, 4]);
+        // Functions and ports of two cards.
+        let devices = [
+            (7, 71, 1, "a"),
+            (7, 72, 1, "a"),
+            (8, 81, 1, "b"),
+            (7, 73, 2, "a"),
+            (8, 82, 2, "b"),
+            (7, 74, 1, "a"),
+        ];
+        let links = [(7, 1), (7, 2), (8, 1), (7, 3), (8, 2), (7, 4)];
+        assert_eq!(told(&devices), links);
     }
 
     #[test]
     fn a_card_in_two_slots_has_one_link() {
-        let devices = [((7, "17:00"), 1), ((7, "a0:00"), 1), ((7, "a0:00"), 1)];
-        let ports: Vec<i32> = (0..3).map(|index| unique_port(&devices, index)).collect();
-        assert_eq!(ports, [1, 1, 2]);
+        let devices = [
+            (7, 71, 1, "17:00"),
+            (7, 72, 2, "17:00"),
+            (7, 71, 1, "a0:00"),
+            (7, 72, 2, "a0:00"),
+        ];
+        assert_eq!(told(&devices), [(7, 1), (7, 2), (7, 1), (7, 2)]);
+        assert_eq!(told(&devices[..3]), [(7, 1), (7, 2), (7, 1)]);
+    }
+
+    #[test]
+    fn a_guid_that_adapters_share_is_not_theirs() {
+        // Of zeros, or the same on different cards.
+        for guid in [0, 7] {
+            let devices = [
+                (guid, 71, 1, "17:00"),
+                (guid, 72, 1, "a0:00"),
+                (9, 9, 1, "b0:00"),
+            ];
+            assert_eq!(told(&devices), [(71, 1), (72, 1), (9, 1)], "{guid}");
+        }
+        // Software devices without any GUID.
+        let devices = [(0, 0, 1, ""), (0, 0, 1, ""), (0, 0, 1, "17:00")];
+        assert_eq!(told(&devices), [(0, 1), (0, 2), (0, 3)]);
+    }
+
+    #[test]
+    fn virtual_functions_share_the_link_of_their_physical_one() {
+        let function = |port_guid, card| Link {
+            system_guid: 7,
+            port_guid,
+            port: 1,
+            card: Some(Path::new(card)),
+            function: "0000:3b:00.0".parse().ok(),
+        };
+        let links = [function(71, "3b:00.2"), function(72, "3b:00.3")];
+        assert_eq!(unique_link(&links, 0), unique_link(&links, 1));
     }
 }

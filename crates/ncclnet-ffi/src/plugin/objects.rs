@@ -1,11 +1,12 @@
-//! The tables of everything that C holds a handle of.
+//! Everything that C holds a handle of.
 
+use std::cell::UnsafeCell;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ibnet::{RecvConnection, Region, Registrar, SendConnection};
 
-use crate::handles::{CHUNK, Kind, MAX_COMMUNICATORS, Object, ObjectId, Regions, Table};
+use crate::handles::{CHUNK, Kind, MAX_COMMUNICATORS, Object, ObjectId, Table};
 use crate::plugin::device::Properties;
 use crate::plugin::lifecycle::Context;
 use crate::plugin::listening::Listening;
@@ -19,55 +20,113 @@ const MAX_REGIONS: usize = 1 << 24;
 /// Chunks of a table of `MAX_COMMUNICATORS`.
 const COMMUNICATORS: usize = MAX_COMMUNICATORS as usize / CHUNK;
 
-/// Contexts. Several threads use one at the same time, so all of it is the shared part.
-pub(super) static CONTEXTS: Table<(), Context, { MAX_CONTEXTS / CHUNK }> = Table::new();
+/// Contexts.
+pub(crate) static CONTEXTS: Table<Context, { MAX_CONTEXTS / CHUNK }> = Table::new();
 
-/// `listenComm`, and the device that it listens on.
-pub(super) static LISTENERS: Table<Listening, Arc<Properties>, COMMUNICATORS> = Table::new();
+/// `listenComm`.
+pub(super) static LISTENERS: Table<Listener, COMMUNICATORS> = Table::new();
 
 /// `sendComm`.
-pub(super) static SENDERS: Table<SendConnection, Memory, COMMUNICATORS> = Table::new();
+pub(crate) static SENDERS: Table<Communicator<SendConnection>, COMMUNICATORS> = Table::new();
 
 /// `recvComm`.
-pub(super) static RECEIVERS: Table<RecvConnection, Memory, COMMUNICATORS> = Table::new();
-
-/// The part of a context that one call at a time may use: there is none.
-impl Object for () {
-    const KIND: Kind = Kind::Context;
-}
-
-impl Object for Listening {
-    const KIND: Kind = Kind::Listener;
-}
-
-impl Object for SendConnection {
-    const KIND: Kind = Kind::Sender;
-}
-
-impl Object for RecvConnection {
-    const KIND: Kind = Kind::Receiver;
-}
+pub(crate) static RECEIVERS: Table<Communicator<RecvConnection>, COMMUNICATORS> = Table::new();
 
 /// `mhandle`.
-pub(super) static REGIONS: Regions<Region, { MAX_REGIONS / CHUNK }> = Regions::new();
+pub(crate) static REGIONS: Table<Registered, { MAX_REGIONS / CHUNK }> = Table::new();
 
-/// What other threads do with a communicator while its data path is busy: its memory.
-pub(super) struct Memory {
-    pub(super) registrar: Registrar,
-    /// The communicator's registrations, as long as they are live.
-    pub(super) regions: HashSet<ObjectId>,
+/// A listener, and the device that it listens on.
+pub(super) struct Listener {
+    pub(super) listening: Mutex<Listening>,
+    pub(super) device: Arc<Properties>,
 }
 
-impl Memory {
-    pub(super) fn new(registrar: Registrar) -> Self {
+/// A connection, and the memory that is registered with it. One thread at a time sends or receives; others
+/// register memory meanwhile.
+pub(crate) struct Communicator<C> {
+    connection: UnsafeCell<C>,
+    pub(crate) memory: Memory,
+}
+
+/// What memory of a communicator is registered with, and what is registered.
+pub(crate) struct Memory {
+    pub(crate) registrar: Registrar,
+    /// Handles of those that are live.
+    live: Mutex<HashSet<ObjectId>>,
+}
+
+// SAFETY: the connection is reached only through `connection`, whose callers promise to be one at a time, and
+// through `close`, which owns it; so it moves between threads and is never shared.
+unsafe impl<C: Send> Sync for Communicator<C> {}
+
+impl<C> Communicator<C> {
+    pub(crate) fn new(connection: C, registrar: Registrar) -> Self {
         Self {
-            registrar,
-            regions: HashSet::new(),
+            connection: UnsafeCell::new(connection),
+            memory: Memory {
+                registrar,
+                live: Mutex::default(),
+            },
         }
+    }
+
+    /// The connection.
+    ///
+    /// # Safety
+    /// No other call has it: NCCL uses a communicator's data path from one thread at a time, and not from
+    /// within a call (that is, from the logger or the profiler).
+    #[inline]
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "exclusive by the contract of this function"
+    )]
+    pub(crate) unsafe fn connection(&self) -> &mut C {
+        // SAFETY: the only reference, as this function requires.
+        unsafe { &mut *self.connection.get() }
+    }
+
+    /// The connection by itself, and the handles of what is still registered.
+    pub(crate) fn into_parts(self) -> (C, HashSet<ObjectId>) {
+        let live = self.memory.live.into_inner();
+        let live = live.unwrap_or_else(PoisonError::into_inner);
+        (self.connection.into_inner(), live)
     }
 }
 
+impl Memory {
+    /// The handles of what is registered.
+    pub(crate) fn live(&self) -> MutexGuard<'_, HashSet<ObjectId>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A registration, and the handle of the communicator that it was made with.
+pub(crate) struct Registered {
+    pub(crate) region: Region,
+    pub(crate) communicator: usize,
+}
+
+impl Object for Context {
+    const KIND: Kind = Kind::Context;
+}
+
+impl Object for Listener {
+    const KIND: Kind = Kind::Listener;
+}
+
+impl Object for Communicator<SendConnection> {
+    const KIND: Kind = Kind::Sender;
+}
+
+impl Object for Communicator<RecvConnection> {
+    const KIND: Kind = Kind::Receiver;
+}
+
+impl Object for Registered {
+    const KIND: Kind = Kind::Region;
+}
+
 /// Communicators that are open.
-pub(super) fn open_communicators() -> usize {
+pub(crate) fn open_communicators() -> usize {
     SENDERS.len() + RECEIVERS.len() + LISTENERS.len()
 }

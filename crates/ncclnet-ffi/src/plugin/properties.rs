@@ -5,10 +5,10 @@ use std::ptr;
 
 use ibnet::{DeviceInfo, MAX_GROUP};
 
-use super::names::{permanent, unique_name, unique_port};
+use super::names::{Link, permanent, unique_link, unique_name};
 use crate::abi::{
     MAX_COLLNET_SIZE, MAX_NET_SIZE_BYTES, NET_DEVICE_HOST, NET_DEVICE_INVALID_VERSION,
-    NET_ID_UNDEFINED, PTR_CUDA, PTR_DMABUF, PTR_HOST,
+    NET_ID_UNDEFINED, PTR_CUDA, PTR_DMABUF, PTR_HOST, VIRTUAL_PLANE,
 };
 use crate::fault::Fault;
 
@@ -64,9 +64,10 @@ impl Properties {
                 .collect();
             unique_name(&named, device)
         };
-        let linked: Vec<_> = physical()
-            .map(|info| ((info.guid, info.pci_path.as_deref()), info.port))
-            .collect();
+        let links: Vec<_> = physical().map(Link::of).collect();
+        // A virtual device has the links of its members, and shows itself as the first of them.
+        let first = info.members.first().copied().unwrap_or(device);
+        let (guid, port) = unique_link(&links, first);
         let pci_path = match &info.pci_path {
             Some(path) => Some(permanent(&path.to_string_lossy())?),
             None => None,
@@ -80,24 +81,23 @@ impl Properties {
             device,
             name: permanent(&name)?,
             pci_path,
-            guid: info.guid,
+            guid,
             pointer_support: pointer_support(info),
             // The cache of registrations finds one that covers what is asked for.
             registration_is_global: true,
             force_flush: info.force_flush,
             speed: to_int(speed as usize),
-            // A virtual device has the links of its members, and shows itself as the first of them.
-            port: unique_port(&linked, info.members.first().copied().unwrap_or(device)),
+            port,
             latency: 0.0,
             max_comms: to_int(info.max_connections as usize),
             max_receives: to_int(MAX_GROUP),
             device_type: NET_DEVICE_HOST,
             device_version: NET_DEVICE_INVALID_VERSION,
-            max_p2p_bytes: info.max_message.min(MAX_NET_SIZE_BYTES),
-            max_collective_bytes: info.max_message.min(MAX_COLLNET_SIZE),
+            max_p2p_bytes: whole_pages(info.max_message.min(MAX_NET_SIZE_BYTES)),
+            max_collective_bytes: whole_pages(info.max_message.min(MAX_COLLNET_SIZE)),
             max_multi_request_size: 1,
             rail_id: info.rail.map_or(NET_ID_UNDEFINED, i16::from),
-            plane_id: info.plane.map_or(NET_ID_UNDEFINED, i16::from),
+            plane_id: plane_id(devices, device),
             members: info.members.iter().copied().map(to_int).collect(),
         })
     }
@@ -143,6 +143,40 @@ impl Properties {
         room.copy_from_slice(&self.members);
         Ok((to_int(count), members))
     }
+}
+
+/// `bytes`, less what does not fill a page, unless it is less than one: NCCL cuts messages to this
+/// size, and each piece is to begin at a page as the first does.
+fn whole_pages(bytes: usize) -> usize {
+    // SAFETY: the call takes a number and gives one.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    match bytes / page * page {
+        0 => bytes,
+        whole => whole,
+    }
+}
+
+/// The plane of a device for NCCL: its number. Of a virtual device a mask with a bit for each of its
+/// members' planes, by their places among all that are in use, the undefined one included; undefined
+/// if there are more planes than bits.
+fn plane_id(devices: &[DeviceInfo], device: usize) -> i16 {
+    let info = &devices[device];
+    if !info.is_virtual() {
+        return info.plane.map_or(NET_ID_UNDEFINED, i16::from);
+    }
+    let mut planes: Vec<Option<u8>> = Vec::new();
+    for physical in devices.iter().filter(|info| !info.is_virtual()) {
+        if !planes.contains(&physical.plane) {
+            planes.push(physical.plane);
+        }
+    }
+    let mask = info.members.iter().try_fold(0, |mask, &member| {
+        let plane = devices[member].plane;
+        let place = planes.iter().position(|other| *other == plane)?;
+        let bit = 1_i16.checked_shl(u32::try_from(place).ok()?)?;
+        (0 < bit && bit < VIRTUAL_PLANE).then_some(mask | bit)
+    });
+    mask.map_or(NET_ID_UNDEFINED, |mask| mask | VIRTUAL_PLANE)
 }
 
 /// Which memory can be registered on a device: `PTR_*` bits. NCCL stages what it cannot.

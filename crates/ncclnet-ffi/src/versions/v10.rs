@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::v9;
 use crate::abi::{CommConfig, DeviceHandle, NcclResult, NetV10};
-use crate::entry::{self, connect, data, device, init, memory};
+use crate::entry::{self, connect, data, device, flush, init, memory};
 use crate::plugin;
 
 /// The table that NCCL finds by this name.
@@ -24,7 +24,7 @@ pub static ncclNetPlugin_v10: NetV10 = NetV10 {
     dereg_mr: Some(memory::dereg_mr),
     isend: Some(data::isend_v10),
     irecv: Some(data::irecv_v10),
-    iflush: Some(data::iflush_v5),
+    iflush: Some(flush::iflush_v5),
     test: Some(data::test),
     close_send: Some(connect::close_send),
     close_recv: Some(connect::close_recv),

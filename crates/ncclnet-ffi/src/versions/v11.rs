@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use super::v9;
 use crate::abi::{NcclResult, NetV11, PropertiesV11, VirtualDeviceV9};
-use crate::entry::{self, connect, data, device, init, memory};
+use crate::entry::{self, connect, data, device, flush, init, memory};
 use crate::plugin::device::Properties;
 
 /// The table that NCCL finds by this name.
@@ -23,7 +23,7 @@ pub static ncclNetPlugin_v11: NetV11 = NetV11 {
     dereg_mr: Some(memory::dereg_mr),
     isend: Some(data::isend_v10),
     irecv: Some(data::irecv_v10),
-    iflush: Some(data::iflush_v5),
+    iflush: Some(flush::iflush_v5),
     test: Some(data::test),
     close_send: Some(connect::close_send),
     close_recv: Some(connect::close_recv),

@@ -4,10 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use super::{v4, v5, waiting};
 use crate::abi::{NcclResult, NetV3};
-use crate::entry::{self, bytes, connect, device, init, memory};
-use crate::guard::guard;
-use crate::plugin;
-use crate::plugin::data::Buffer;
+use crate::entry::{self, connect, device, init, memory};
 
 /// The table that NCCL finds by this name.
 #[allow(non_upper_case_globals, reason = "the name that NCCL asks for")]
@@ -38,15 +35,6 @@ pub(super) unsafe extern "C" fn flush(
     size: c_int,
     region: *mut c_void,
 ) -> NcclResult {
-    guard("flush", || {
-        let buffer = Buffer {
-            data,
-            size: bytes(size)?,
-            region,
-            ..Buffer::NOTHING
-        };
-        // SAFETY: NCCL keeps memory registered until its flush is done or the communicator closed.
-        unsafe { plugin::flush::flush(communicator, buffer) }
-    })
-    .without_remote_error()
+    // SAFETY: the contract of `flush`.
+    unsafe { entry::flush::flush_v2(communicator, data, size, region) }.without_remote_error()
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use super::{v5, waiting};
 use crate::abi::{NcclResult, NetV4, PropertiesV3};
-use crate::entry::{self, connect, data, device, init, memory};
+use crate::entry::{self, connect, device, flush, init, memory};
 use crate::plugin::device::Properties;
 
 /// The table that NCCL finds by this name.
@@ -56,6 +56,6 @@ unsafe extern "C" fn iflush(
 ) -> NcclResult {
     let (mut data, mut size, mut region) = (data, size, region);
     // SAFETY: the contract of `iflush`: one buffer is a group of one, in variables of this function.
-    unsafe { data::iflush_v5(communicator, 1, &mut data, &mut size, &mut region, request) }
+    unsafe { flush::iflush_v5(communicator, 1, &mut data, &mut size, &mut region, request) }
         .without_remote_error()
 }

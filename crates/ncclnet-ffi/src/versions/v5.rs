@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use super::v6;
 use crate::abi::{NcclResult, NetV5, PropertiesV5};
-use crate::entry::{self, connect, data, device, init, memory};
+use crate::entry::{self, connect, data, device, flush, init, memory};
 use crate::plugin::device::Properties;
 
 /// The table that NCCL finds by this name.
@@ -89,7 +89,7 @@ unsafe extern "C" fn iflush(
     request: *mut *mut c_void,
 ) -> NcclResult {
     // SAFETY: the contract of `iflush`.
-    unsafe { data::iflush_v5(communicator, count, data, sizes, regions, request) }
+    unsafe { flush::iflush_v5(communicator, count, data, sizes, regions, request) }
         .without_remote_error()
 }
 

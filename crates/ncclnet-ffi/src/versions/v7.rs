@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use crate::abi::{NcclResult, NetV7, PropertiesV7};
-use crate::entry::{self, connect, data, device, init, memory};
+use crate::entry::{self, connect, data, device, flush, init, memory};
 use crate::plugin::device::Properties;
 
 /// The table that NCCL finds by this name.
@@ -22,7 +22,7 @@ pub static ncclNetPlugin_v7: NetV7 = NetV7 {
     dereg_mr: Some(memory::dereg_mr),
     isend: Some(data::isend_v5),
     irecv: Some(data::irecv_v5),
-    iflush: Some(data::iflush_v5),
+    iflush: Some(flush::iflush_v5),
     test: Some(data::test),
     close_send: Some(connect::close_send),
     close_recv: Some(connect::close_recv),

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use crate::abi::{NcclResult, NetV9, PropertiesV9, VirtualDeviceV9};
-use crate::entry::{self, connect, data, device, init, memory};
+use crate::entry::{self, connect, data, device, flush, init, memory};
 use crate::guard::{guard, required};
 use crate::plugin::device::Properties;
 
@@ -23,7 +23,7 @@ pub static ncclNetPlugin_v9: NetV9 = NetV9 {
     dereg_mr: Some(memory::dereg_mr),
     isend: Some(data::isend_v9),
     irecv: Some(data::irecv_v9),
-    iflush: Some(data::iflush_v5),
+    iflush: Some(flush::iflush_v5),
     test: Some(data::test),
     close_send: Some(connect::close_send),
     close_recv: Some(connect::close_recv),

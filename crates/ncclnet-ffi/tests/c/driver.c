@@ -167,6 +167,8 @@ static void check_devices(const struct net *net, bool print) {
       fail("device %d is made of device %d", dev, properties.devices[0]);
     if (properties.max_p2p_bytes < 1 << 20 || properties.max_p2p_bytes > (size_t)1 << 40)
       fail("device %d: maxP2pBytes %zu", dev, properties.max_p2p_bytes);
+    if (properties.max_p2p_bytes % (size_t)sysconf(_SC_PAGESIZE))
+      fail("device %d: maxP2pBytes %zu is no whole number of pages", dev, properties.max_p2p_bytes);
     for (int other = 0; other < dev; other++) {
       must(net_properties(net, other, &again), "getProperties");
       if (!strcmp(again.name, properties.name)) fail("two devices are named %s", again.name);

@@ -377,6 +377,7 @@ static void check_virtual(const struct net *net, int made, int count, const int 
     speed += member.speed;
     common &= member.ptr_support;
   }
+  printf("%s is made of %d: rail %d plane %d\n", whole.name, count, whole.rail, whole.plane);
   if (whole.speed != speed) fail("%d Mb/s made of %d", whole.speed, speed);
   if (whole.ptr_support & ~common)
     fail("ptrSupport %#x made of %#x", (unsigned)whole.ptr_support, (unsigned)common);

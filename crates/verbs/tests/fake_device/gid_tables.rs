@@ -149,6 +149,46 @@ fn every_way_tells_types_and_interfaces() {
 }
 
 #[test]
+fn an_entry_is_ours_if_its_address_is() {
+    // Two pods share a device and both call their interface net1, number 4. Entry 3 is what is left
+    // of a MAC address that the interface had before.
+    let tree = Tree::new("pods");
+    tree.interface("net1", 4);
+    let addresses = [
+        LINK_LOCAL,
+        "::ffff:10.8.0.11",
+        "::ffff:10.8.0.12",
+        "fe80::a0b:cff:fe11:2233",
+        "fd00::12",
+    ];
+    for (slot, _) in (0..).zip(addresses) {
+        tree.entry(slot, "RoCE v2", "net1");
+    }
+    fake(|fake| {
+        fake.port.gid_tbl_len = 5;
+        fake.gids = (0..)
+            .zip(addresses)
+            .map(|(slot, address)| raw(slot, address, 2, 4))
+            .collect();
+    });
+    let own = [LINK_LOCAL, "10.8.0.12", "fd00::12"].map(|address| address.parse().unwrap());
+    let sysfs = Sysfs::at(&tree.0).with_addresses(own);
+    let foreign = Some("no interface of this network namespace has it");
+    for functions in ways() {
+        let table = context_of(functions).gid_table(1, &sysfs).unwrap();
+        let expected = [(0, None), (1, foreign), (2, None), (3, foreign), (4, None)];
+        assert_eq!(reasons(&table), expected);
+    }
+    // Where the own addresses are not known, nothing is said of any.
+    let unknown = tree.read(functions());
+    assert!(unknown.iter().all(|entry| entry.unreadable.is_none()));
+    // On InfiniBand they do not matter.
+    fake(|fake| fake.port.link_layer = 1);
+    let table = context_of(functions()).gid_table(1, &sysfs).unwrap();
+    assert!(table.iter().all(|entry| entry.unreadable.is_none()));
+}
+
+#[test]
 fn bare_gids_without_a_type_keep_the_reason_of_the_better_call() {
     let tree = Tree::new("refused");
     tree.interface("eth2", 4).entry(1, "RoCE v2", "eth2");

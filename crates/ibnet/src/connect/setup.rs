@@ -1,37 +1,21 @@
-//! Making the own ends of a connection's paths, a few at a time, so that no poll takes long.
-//!
-//! Both ends go the same way: all queue pairs are created, then, when the peer's are known, all
-//! are connected. A step that the driver refuses for a passing reason is tried again at a later
-//! poll; nobody sleeps.
+//! Making the own ends of a connection's paths: all queue pairs are created, then, when the peer's are known, all
+//! are connected. A few at each poll, so that none takes long; what the driver refuses for a passing reason is
+//! tried again later, and meanwhile no thread sleeps.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::libc;
 use verbs::{Access, CompletionQueue, QueuePair, RecvRequest};
 
 use crate::config::Config;
+use crate::connect::waits::{Budget, Waits};
 use crate::device::{Device, LocalPort};
 use crate::error::Error;
 use crate::handshake::message::{DeviceOffer, QueuePairEnd};
+use crate::nic::Nic;
 use crate::path::{Depths, Join, Path, PathSpec};
 use crate::transport::Inner;
-
-/// Queue pairs that may still be created or connected in this poll.
-pub(crate) struct Budget(usize);
-
-impl Budget {
-    /// For one poll: a queue pair takes up to a millisecond on real devices.
-    pub(crate) fn of_a_poll() -> Self {
-        Self(4)
-    }
-
-    fn take(&mut self) -> bool {
-        let is_left = self.0 > 0;
-        self.0 = self.0.saturating_sub(1);
-        is_left
-    }
-}
 
 /// Receives that are posted with one call.
 pub(crate) const RECEIVE_CHAIN: usize = 32;
@@ -90,12 +74,14 @@ pub(crate) const ANNOUNCE_PATH: usize = 0;
 pub(crate) const ANNOUNCED: u64 = u64::MAX;
 
 /// Ends in the making.
-pub(crate) struct Assembly {
+pub(crate) struct Setup<'a> {
     ends: Ends,
     specs: Vec<PathSpec>,
     demand: Demand,
-    joined: usize,
-    retry: Retry,
+    devices: &'a [Arc<Device>],
+    locals: &'a [LocalPort],
+    config: &'a Config,
+    budget: Budget,
 }
 
 /// The other end of a path, and how to reach it.
@@ -105,14 +91,18 @@ pub(crate) struct Remote<'a> {
     pub(crate) traffic_class: u8,
 }
 
-impl Assembly {
-    /// Makes the completion queues on `devices`, large enough for the paths of `specs`.
+impl<'a> Setup<'a> {
+    /// Makes the completion queues on the devices of `nic`, large enough for the paths of `specs`. `locals` are
+    /// their ports.
     pub(crate) fn new(
-        devices: &[Arc<Device>],
+        nic: &'a Nic,
+        locals: &'a [LocalPort],
         specs: Vec<PathSpec>,
         mut demand: Demand,
-        inner: &Inner,
+        inner: &'a Inner,
+        budget: Budget,
     ) -> Result<Self, Error> {
+        let devices = nic.members();
         let paths_on = |device: usize| {
             let on_it = specs.iter().filter(|spec| spec.device == device);
             on_it.count() as u32
@@ -164,40 +154,26 @@ impl Assembly {
             },
             specs,
             demand,
-            joined: 0,
-            retry: Retry::new(&inner.config),
+            devices,
+            locals,
+            config: &inner.config,
+            budget,
         })
     }
 
-    /// Creates some more queue pairs; true when all are there, in state INIT.
-    pub(crate) fn create(
-        &mut self,
-        devices: &[Arc<Device>],
-        locals: &[LocalPort],
-        budget: &mut Budget,
-        now: Instant,
-    ) -> Result<bool, Error> {
-        if !self.retry.is_due(now) {
-            return Ok(false);
-        }
-        while budget.take() {
-            if self.retry.is_under_way() {
-                // The last one was created and not initialised.
-            } else if let Some(spec) = self.specs.get(self.ends.paths.len()) {
-                let (device, cq) = (&devices[spec.device], &self.ends.cqs[spec.device]);
-                let path = Path::create(device, cq, spec, self.depths_of_next())?;
-                self.ends.paths.push(path);
-            }
-            let number = self.ends.paths.len().saturating_sub(1);
-            let Some(path) = self.ends.paths.last_mut() else {
-                break;
-            };
-            let device = &devices[path.device];
-            let pkey_index = locals[path.device].pkey_index;
-            let initialised = path.initialise(device, pkey_index, Access::REMOTE_WRITE);
-            if !self.retry.settle(initialised.map_err(Into::into), now)? {
-                return Ok(false);
-            }
+    /// Creates the queue pairs, in state INIT and with their receives.
+    pub(crate) async fn create(&mut self, waits: &mut Waits) -> Result<(), Error> {
+        for number in 0..self.specs.len() {
+            self.budget.take().await;
+            let spec = &self.specs[number];
+            let device = &self.devices[spec.device];
+            let cq = &self.ends.cqs[spec.device];
+            let mut path = Path::create(device, cq, spec, self.depths_of_next())?;
+            let pkey_index = self.locals[spec.device].pkey_index;
+            self.retry(waits, || {
+                path.to_init(device, pkey_index, Access::REMOTE_WRITE)
+            })
+            .await?;
             if self.demand.offer_ece {
                 path.offer_ece();
             }
@@ -212,11 +188,9 @@ impl Assembly {
                 connection: format!("queue pair {:#x}", path.queue_pair.number()),
                 source: Arc::new(source),
             })?;
-            if self.ends.paths.len() == self.specs.len() {
-                return Ok(true);
-            }
+            self.ends.paths.push(path);
         }
-        Ok(false)
+        Ok(())
     }
 
     /// The sizes of the queue pair that is created next.
@@ -228,56 +202,57 @@ impl Assembly {
         depths
     }
 
-    /// When the next step can be tried, if the last one failed for a passing reason.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        self.retry.due
-    }
-
-    /// Connects some more queue pairs to the peer's; true when all are.
-    pub(crate) fn join(
+    /// Connects the queue pairs to the peer's, ready to receive and to send.
+    pub(crate) async fn connect(
         &mut self,
-        devices: &[Arc<Device>],
-        locals: &[LocalPort],
         remote: &Remote<'_>,
-        config: &Config,
-        budget: &mut Budget,
-        now: Instant,
-    ) -> Result<bool, Error> {
-        if !self.retry.is_due(now) {
-            return Ok(false);
-        }
-        while budget.take() {
-            let Some(path) = self.ends.paths.get_mut(self.joined) else {
-                return Ok(true);
-            };
-            let end = remote.ends[self.joined];
+        waits: &mut Waits,
+    ) -> Result<(), Error> {
+        let mut paths = std::mem::take(&mut self.ends.paths);
+        for ((path, spec), end) in paths.iter_mut().zip(&self.specs).zip(remote.ends) {
+            self.budget.take().await;
             // The listener has offered its options, the connector has not: both must be willing
             // (pitfall 44).
-            let is_willing = config.ece && (!self.demand.offer_ece || path.has_ece());
-            if !self.retry.is_under_way() {
-                path.take_ece(end.ece.filter(|_| is_willing));
-            }
-            let joined = path.join(&Join {
-                config,
-                device: &devices[path.device],
-                local: &locals[path.device],
-                offer: &remote.offers[path.peer_device],
-                remote: end,
-                mtu: self.specs[self.joined].mtu,
+            let is_willing = self.config.ece && (!self.demand.offer_ece || path.has_ece());
+            path.take_ece(end.ece.filter(|_| is_willing));
+            let join = Join {
+                config: self.config,
+                device: &self.devices[spec.device],
+                local: &self.locals[spec.device],
+                offer: &remote.offers[spec.peer_device],
+                remote: *end,
+                mtu: spec.mtu,
                 traffic_class: remote.traffic_class,
-            });
-            if !self.retry.settle(joined, now)? {
-                return Ok(false);
-            }
+            };
+            self.retry(waits, || path.to_rtr(&join)).await?;
+            self.retry(waits, || path.to_rts(&join)).await?;
             path.settle_ece();
-            self.joined += 1;
         }
-        Ok(self.joined == self.ends.paths.len())
+        self.ends.paths = paths;
+        Ok(())
     }
 
-    /// Why the step that is to be tried again was refused, if one is.
-    pub(crate) fn last_refusal(&self) -> Option<Error> {
-        self.retry.refusal.clone()
+    /// Does a state change, again while it is refused for a passing reason (`NCCL_IB_MQP_RETRY_ALL`, `_CNT`,
+    /// `_SLEEP_MSEC`), with a pause that grows by its first length each time.
+    async fn retry(
+        &self,
+        waits: &mut Waits,
+        mut change: impl FnMut() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let most = self.config.modify_retries;
+        for attempt in 1.. {
+            let Err(error) = change() else { break };
+            // The kernel's way of saying that the peer's address was not resolved yet.
+            let may_pass = matches!(&error, Error::Verbs(verbs)
+                if self.config.retry_modify_always || verbs.errno() == Some(libc::ETIMEDOUT));
+            if !may_pass || attempt > most {
+                return Err(error);
+            }
+            tracing::info!("{error}; trying again, {attempt} of {most} (NCCL_IB_MQP_RETRY_CNT)");
+            let pause = self.config.modify_retry_pause * attempt;
+            waits.sleep_until(Instant::now() + pause).await?;
+        }
+        Ok(())
     }
 
     /// Bytes that every path so far can send inline.
@@ -361,64 +336,6 @@ fn too_small(device: &Device, paths: u32) -> Error {
     ))
 }
 
-/// Trying a refused state change again (`NCCL_IB_MQP_RETRY_ALL`, `_CNT`, `_SLEEP_MSEC`), with a
-/// pause that grows by its first length each time.
-struct Retry {
-    any_error: bool,
-    most: u32,
-    pause: Duration,
-    attempts: u32,
-    due: Option<Instant>,
-    refusal: Option<Error>,
-}
-
-impl Retry {
-    fn new(config: &Config) -> Self {
-        Self {
-            any_error: config.retry_modify_always,
-            most: config.modify_retries,
-            pause: config.modify_retry_pause,
-            attempts: 0,
-            due: None,
-            refusal: None,
-        }
-    }
-
-    fn is_due(&self, now: Instant) -> bool {
-        self.due.is_none_or(|due| now >= due)
-    }
-
-    /// Whether the last attempt failed and another one is owed.
-    fn is_under_way(&self) -> bool {
-        self.attempts > 0
-    }
-
-    /// True after a success; false if the failure may pass and another attempt is due later.
-    fn settle(&mut self, outcome: Result<(), Error>, now: Instant) -> Result<bool, Error> {
-        let Err(error) = outcome else {
-            (self.attempts, self.due, self.refusal) = (0, None, None);
-            return Ok(true);
-        };
-        // The kernel's way of saying that the peer's address was not resolved yet.
-        let may_pass = match &error {
-            Error::Verbs(verbs) => self.any_error || verbs.errno() == Some(libc::ETIMEDOUT),
-            _ => false,
-        };
-        if !may_pass || self.attempts >= self.most {
-            return Err(error);
-        }
-        self.attempts += 1;
-        self.due = Some(now + self.pause * self.attempts);
-        tracing::info!(
-            "{error}; trying again, {} of {} (NCCL_IB_MQP_RETRY_CNT)",
-            self.attempts,
-            self.most
-        );
-        self.refusal = Some(error);
-        Ok(false)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -479,40 +396,5 @@ mod tests {
         let roomy = limits(1 << 14, 1 << 20);
         assert_eq!(fit(demand, 2, roomy), Some(demand.depths));
         assert_eq!(fit(demand, 0, limits(1 << 14, 1)), Some(demand.depths));
-    }
-
-    fn timed_out() -> Error {
-        let source = std::io::Error::from_raw_os_error(libc::ETIMEDOUT);
-        Error::Verbs(Arc::new(verbs::Error::OpenDevice {
-            device: "sim0".to_owned(),
-            source,
-        }))
-    }
-
-    #[test]
-    fn a_refused_step_is_tried_again_later_and_not_for_ever() {
-        // Pitfall 54: the caller is never made to sleep.
-        let config = Config {
-            modify_retries: 2,
-            modify_retry_pause: Duration::from_millis(100),
-            ..Config::default()
-        };
-        let mut retry = Retry::new(&config);
-        let start = Instant::now();
-        assert!(!retry.settle(Err(timed_out()), start).unwrap());
-        assert!(!retry.is_due(start + Duration::from_millis(99)));
-        let second = start + Duration::from_millis(100);
-        assert!(retry.is_due(second) && retry.is_under_way());
-        assert!(!retry.settle(Err(timed_out()), second).unwrap());
-        assert!(!retry.is_due(second + Duration::from_millis(199)));
-        let third = second + Duration::from_millis(200);
-        assert!(retry.settle(Err(timed_out()), third).is_err());
-
-        let mut retry = Retry::new(&config);
-        assert!(!retry.settle(Err(timed_out()), start).unwrap());
-        assert!(retry.settle(Ok(()), start).unwrap());
-        assert!(!retry.is_under_way() && retry.is_due(start));
-        let other = Error::InvalidArgument("other".to_owned());
-        assert!(retry.settle(Err(other), start).is_err());
     }
 }

@@ -1,0 +1,237 @@
+//! The conversation of the end that connects, which will send.
+
+use std::io;
+use std::sync::Arc;
+
+use verbs::Access;
+
+use crate::channel::Channel;
+use crate::connect::dial::dial;
+use crate::connect::peer::{Peer, describe_process};
+use crate::connect::setup::{Demand, Ends, Receives, Remote, Setup};
+use crate::connect::waits::{Budget, Waits};
+use crate::connection::{Names, Parts};
+use crate::device::SEND_QUEUE_DEPTH;
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::handshake::message::{
+    Endpoint, Hello, Invalid, MAX_PATHS, Message, Party, Plan, QueuePairEnd, RemoteArea, Wishes,
+};
+use crate::introduction::{Introduction, introduce};
+use crate::memory::Area;
+use crate::nic::Nic;
+use crate::pairing::obstacle;
+use crate::path::{Depths, INLINE, PathSpec};
+use crate::ring::{Announced, SIZE_BYTES, SIZE_TABLE_BYTES};
+use crate::sender::{ANNOUNCEMENT_RECEIVES, SendConnection, SenderParts};
+use crate::stripe;
+use crate::transport::{ConnectOptions, Inner};
+
+/// What is to be connected.
+pub(crate) struct Call {
+    pub(crate) handle: Handle,
+    pub(crate) options: ConnectOptions,
+    pub(crate) nic: Arc<Nic>,
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What the conversation has made.
+struct Agreed {
+    ends: Ends,
+    ring: Announced,
+    /// What size records are sent from, unless every path has room for one in the request.
+    sizes: Option<Area>,
+    plan: Plan,
+    own: Party,
+}
+
+/// Makes the connection to a listener that `first` is the first attempt to reach.
+pub(crate) async fn connect(
+    first: io::Result<Channel>,
+    call: Call,
+    budget: Budget,
+) -> Result<SendConnection, Error> {
+    let config = &call.inner.config;
+    let mut waits = Waits::new(&call.inner);
+    let channel = dial(first, call.handle.address(), config, &mut waits).await?;
+    let doing = format!(
+        "connecting {} to {}",
+        call.nic.info().name,
+        call.handle.address()
+    );
+    let mut peer = Peer::new(channel, doing, Some(config.connect_timeout), &call.inner);
+    match agree(&mut peer, &call, budget).await {
+        Ok(agreed) => finish(agreed, peer, call),
+        Err(error) => {
+            peer.refuse(&error);
+            Err(error)
+        }
+    }
+}
+
+async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, Error> {
+    let config = &call.inner.config;
+    let own = introduce(&call.nic, config)?;
+    peer.send(&Message::Hello(Hello {
+        cookie: *call.handle.cookie(),
+        party: own.party.clone(),
+        wishes: Wishes {
+            // What a program sets is not checked as a variable is.
+            queue_pairs: config.queue_pairs.clamp(1, MAX_PATHS as u8),
+            traffic_class: call.traffic_class(),
+            notify: call.options.notify,
+        },
+    }))?;
+
+    let plan = match peer.receive("the listener's plan").await? {
+        Message::Plan(plan) => plan,
+        other => return Err(peer.unexpected(&other)),
+    };
+    check(&plan, &own.party).map_err(|invalid| peer.invalid(invalid))?;
+
+    let devices = || call.nic.members().iter().map(|device| &device.pd);
+    let ring = Announced::new(devices(), usize::from(plan.entry_bytes), plan.first_entry)?;
+    let (specs, demand) = (specs(&plan, &own), demand(call));
+    let mut setup = Setup::new(&call.nic, &own.locals, specs, demand, &call.inner, budget)?;
+    setup.create(&mut peer.waits).await?;
+    let sizes = if setup.least_inline() < SIZE_BYTES {
+        Some(Area::new(devices(), SIZE_TABLE_BYTES, Access::empty())?)
+    } else {
+        None
+    };
+    let remote_ends: Vec<QueuePairEnd> = plan.paths.iter().map(|path| path.queue_pair).collect();
+    let remote = Remote {
+        offers: &plan.party.devices,
+        ends: &remote_ends,
+        traffic_class: call.traffic_class().unwrap_or(0),
+    };
+    let connected = setup.connect(&remote, &mut peer.waits).await;
+    connected.map_err(|error| error.joining(|| describe_process(&plan.party, peer.address())))?;
+
+    peer.send(&Message::Endpoint(Endpoint {
+        queue_pairs: setup.queue_pair_ends(),
+        ring: RemoteArea {
+            address: ring.area().address(),
+            rkeys: ring.area().rkeys(),
+        },
+    }))?;
+    match peer
+        .receive("the listener's queue pairs to be ready")
+        .await?
+    {
+        Message::Ready => {}
+        other => return Err(peer.unexpected(&other)),
+    }
+    Ok(Agreed {
+        ends: setup.into_ends(),
+        ring,
+        sizes,
+        plan,
+        own: own.party,
+    })
+}
+
+/// What of a plan can only be checked with the own side known.
+fn check(plan: &Plan, own: &Party) -> Result<(), Invalid> {
+    for path in &plan.paths {
+        let Some(ours) = own.devices.get(usize::from(path.connector_device)) else {
+            return Err(Invalid("a path over a device that was not offered"));
+        };
+        // The plan has the device: that was checked when it arrived.
+        let theirs = &plan.party.devices[usize::from(path.listener_device)];
+        if obstacle(ours, theirs).is_some() {
+            return Err(Invalid(
+                "a path between ports that cannot talk to each other",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn specs(plan: &Plan, own: &Introduction) -> Vec<PathSpec> {
+    let spec = |path: &crate::handshake::message::PathPlan| {
+        let device = usize::from(path.connector_device);
+        PathSpec {
+            device,
+            peer_device: usize::from(path.listener_device),
+            mtu: path.mtu.min(own.party.devices[device].mtu),
+            reorders: path.reorders,
+        }
+    };
+    plan.paths.iter().map(spec).collect()
+}
+
+fn demand(call: &Call) -> Demand {
+    Demand {
+        depths: Depths {
+            send: SEND_QUEUE_DEPTH,
+            // The smallest that every driver takes; nothing is ever received by it.
+            receive: 1,
+            inline: if call.inner.config.inline { INLINE } else { 0 },
+        },
+        reserve: 0,
+        receives: if call.options.notify {
+            Receives::Announcements(ANNOUNCEMENT_RECEIVES)
+        } else {
+            Receives::None
+        },
+        notify: call.options.notify,
+        offer_ece: false,
+    }
+}
+
+fn finish(agreed: Agreed, peer: Peer, call: Call) -> Result<SendConnection, Error> {
+    let plan = agreed.plan;
+    let names = Names {
+        peer_process: describe_process(&plan.party, peer.address()),
+        paths: plan
+            .paths
+            .iter()
+            .map(|path| {
+                (
+                    usize::from(path.connector_device),
+                    usize::from(path.listener_device),
+                )
+            })
+            .collect(),
+        local: agreed.own.devices,
+        peer: plan.party.devices,
+    };
+    tracing::info!(
+        "sending {names}, {}, MTU {}, traffic class {}",
+        names.count_paths(),
+        plan.paths[0].mtu,
+        call.traffic_class().unwrap_or(0),
+    );
+    let max_message = names
+        .paths
+        .iter()
+        .flat_map(|&(local, peer)| [names.local[local].max_message, names.peer[peer].max_message])
+        .min()
+        .unwrap_or(0);
+    let (channel, decoder) = peer.into_parts();
+    SendConnection::new(SenderParts {
+        common: Parts {
+            ends: agreed.ends,
+            channel,
+            decoder,
+            names,
+            nic: call.nic,
+            inner: call.inner,
+        },
+        ring: agreed.ring,
+        sizes: agreed.sizes,
+        size_table: plan.size_table,
+        first_entry: plan.first_entry,
+        largest_write: stripe::largest_write(max_message),
+    })
+}
+
+impl Call {
+    /// The environment's setting wins over the application's (pitfall 43: of the class alone, the
+    /// service level is something else).
+    fn traffic_class(&self) -> Option<u8> {
+        let config = &self.inner.config;
+        config.traffic_class.or(self.options.traffic_class)
+    }
+}

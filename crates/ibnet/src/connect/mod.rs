@@ -1,0 +1,34 @@
+//! Becoming a connection: the listener is called over TCP, the two ends agree on paths and tell each other their
+//! queue pairs.
+//!
+//! ```text
+//! connector                      listener
+//!    │ Hello: cookie, devices  ──▶  │  decides which device talks to which, creates its queue pairs
+//!    │  ◀── Plan: paths, queue pairs │
+//!    │ creates its queue pairs and   │
+//!    │ connects them to the plan's   │
+//!    │ Endpoint: queue pairs    ──▶  │  connects its own to these
+//!    │  ◀──────────────────── Ready  │
+//! ```
+//!
+//! - [`connector`] and [`acceptor`] are this conversation, one straight-line `async fn` for each end. They are
+//!   polled by hand, so there is neither a runtime nor a thread: [`waits`] says how they wait;
+//! - [`peer`] sends and receives the messages, [`dial`] reaches the listener;
+//! - [`setup`] makes the own ends of the paths.
+//!
+//! The messages and what is believed of them are in [`handshake`](crate::handshake); what users hold is in
+//! `connecting` and `listener`.
+
+use std::pin::Pin;
+
+use crate::error::Error;
+
+/// A conversation under way, which ends in a connection.
+pub(crate) type Conversation<C> = Pin<Box<dyn Future<Output = Result<C, Error>> + Send>>;
+
+pub(crate) mod acceptor;
+pub(crate) mod connector;
+pub(crate) mod dial;
+pub(crate) mod peer;
+pub(crate) mod setup;
+pub(crate) mod waits;

@@ -56,7 +56,10 @@ impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Green => formatter.write_str(self.word()),
-            Self::Red(why) | Self::NotRun(why) => write!(formatter, "{}: {why}", self.word()),
+            Self::Red(why) | Self::NotRun(why) => {
+                let line = why.lines().next().unwrap_or_default();
+                write!(formatter, "{}: {line}", self.word())
+            }
         }
     }
 }

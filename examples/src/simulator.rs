@@ -72,12 +72,13 @@ impl Simulator {
             leave_out(config, &["NCCL_IB_HCA"]);
             config.hca = ibnet::HcaFilter::default();
         }
-        let transport = self.transport(config.clone())?;
-        let has_gids = (0..transport.devices().len()).all(|device| {
-            let reports = transport.port_reports(device);
-            reports.is_ok_and(|reports| reports.iter().all(|port| port.gid.is_ok()))
-        });
-        if !has_gids {
+        let wanted = (0..self.devices).filter(|number| config.hca.admits(&name(*number), 1));
+        let offered = match self.transport(config.clone()) {
+            Ok(transport) => transport.devices().len(),
+            Err(Error::NoDevices { .. }) => 0,
+            Err(error) => return Err(error),
+        };
+        if offered < wanted.count() {
             leave_out(
                 config,
                 &[

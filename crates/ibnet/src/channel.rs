@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::Error;
@@ -42,12 +43,17 @@ pub(crate) enum Input {
 pub(crate) const READ_SIZE: usize = 4096;
 
 impl Channel {
-    /// Begins to connect to `peer`.
-    pub(crate) fn connect(peer: SocketAddr) -> io::Result<Self> {
+    /// Begins to connect to `peer`, from the address `source` if there is one.
+    pub(crate) fn connect(peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         notice_a_dead_host(&socket)?;
+        if let Some(source) = source {
+            // The port is chosen when the peer is known: ports are few if each serves one peer only.
+            setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
+            socket.bind(&source.into())?;
+        }
         match socket.connect(&peer.into()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {}
@@ -237,7 +243,7 @@ mod tests {
     #[test]
     fn bytes_arrive_and_the_end_is_seen() {
         let listener = listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
-        let mut client = Channel::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = Channel::connect(listener.local_addr().unwrap(), None).unwrap();
         wait(|| client.is_connected().unwrap());
         let mut accepted = None;
         wait(|| {

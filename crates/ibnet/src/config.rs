@@ -241,11 +241,14 @@ settings! {
             },
         }, ["-", "The partition by its value, wherever it is in the table of each port; not together \
              with `NCCL_IB_PKEY`."];
-    /// Service level; -1 counts as unset.
-    service_level: u8 = 0,
-        "NCCL_IB_SL": number(-1, 15), ["unset: the communicator's traffic class, cut to four bits"];
-    /// Traffic class. Wins over the one asked for per connection, which is the communicator's in
-    /// NCCL.
+    /// Service level, of the sender for both directions; -1 counts as unset.
+    service_level: Option<u8> = None,
+        "NCCL_IB_SL": Optional {
+            number: number(-1, 15),
+            none: "on InfiniBand the connection's traffic class if it is 0 to 15, else 0",
+        }, ["a traffic class beyond 15 is cut to four bits, and the class is the level on Ethernet, too"];
+    /// Traffic class, of the sender for both directions. Wins over the one asked for per connection,
+    /// which is the communicator's in NCCL.
     traffic_class: Option<u8> = None,
         "NCCL_IB_TC": Optional {
             number: number(-1, 255),
@@ -255,14 +258,23 @@ settings! {
     fifo_traffic_class: Option<u8> = None,
         "NCCL_IB_FIFO_TC": Optional {
             number: number(-1, 255),
-            none: "that of the data",
+            none: "the sender's, as for the data",
         }, ["the same"];
     /// Which network interface carries the handshake; see [`InterfaceFilter`] for the grammar.
     interfaces: InterfaceFilter = InterfaceFilter::default(),
         "NCCL_SOCKET_IFNAME": Grammar {
             range: "a list like `eth0,bond`, `=eth0` or `^docker`",
-            none: "any, loop-back and docker last",
+            none: "any, virtual ones last",
             parse: |text| Ok(InterfaceFilter::parse(text)),
+        }, ["the first that fits, an exact name or not"];
+    /// Where the ranks of a communicator find each other. Only its network counts here: an interface in
+    /// it carries the handshake, unless `interfaces` says something or there is one that begins with
+    /// `ib`.
+    comm_id: Option<String> = None,
+        "NCCL_COMM_ID": Grammar {
+            range: "`HOST:PORT` or `[ADDRESS%INTERFACE]:PORT`",
+            none: "none",
+            parse: |text| Ok(Some(text.to_owned())),
         }, ["the same"];
     /// Which address family carries the handshake.
     family: Option<Family> = None,
@@ -270,15 +282,16 @@ settings! {
             ("AF_INET", Some(Family::V4)),
             ("AF_INET6", Some(Family::V6)),
         ]), ["the same"];
-    /// How long each step of a handshake may take.
-    connect_timeout: Duration = Duration::from_secs(60),
-        "IBNET_CONNECT_TIMEOUT": Seconds(number(1, 86_400)), ["-"];
+    /// How long each step of a handshake may take. None: as long as the TCP connection lives, because a peer
+    /// whose program comes late to `accept` is not a dead one.
+    connect_timeout: Option<Duration> = None,
+        "IBNET_CONNECT_TIMEOUT": Seconds { number: number(1, 86_400), none: "none" }, ["-"];
     /// How often a listener that cannot be reached is called again.
     socket_retries: u32 = 34,
         "NCCL_SOCKET_RETRY_CNT": number(0, 100_000), ["the same"];
-    /// The pause before it is, on average.
+    /// The pause before it is for the first time, on average; each further one is longer by as much.
     socket_retry_pause: Duration = Duration::from_millis(100),
-        "NCCL_SOCKET_RETRY_SLEEP_MSEC": Milliseconds(number(1, 600_000)), ["grows with each time", "The pause before a listener that cannot be reached is called again, on average."];
+        "NCCL_SOCKET_RETRY_SLEEP_MSEC": Milliseconds(number(1, 600_000)), ["the same", "The pause before a listener that cannot be reached is called again, on average; each further one is longer by as much. With the defaults they are a minute in all."];
     /// Ports for listeners; without, the system chooses.
     ports: Option<RangeInclusive<u16>> = None,
         "IBNET_PORT_RANGE": Grammar {
@@ -298,9 +311,12 @@ settings! {
             ("round-robin", PathPolicy::RoundRobin),
             ("least-outstanding", PathPolicy::LeastOutstanding),
         ]), ["-"];
-    /// Bytes that a part of a message has at least.
-    min_part: u32 = 64 * 1024,
-        "IBNET_MIN_PART": number(128, 1 << 30), ["-"];
+    /// Bytes that a part of a message has at least; see [`Config::least_part`].
+    min_part: Option<u32> = None,
+        "IBNET_MIN_PART": Optional {
+            number: number(128, 1 << 30),
+            none: "65536, with `NCCL_IB_SPLIT_DATA_ON_QPS` 4096",
+        }, ["-", "Bytes that a part of a message has at least."];
     /// Whether the fabric may reorder packets; by default on InfiniBand only.
     adaptive_routing: Option<bool> = None,
         "NCCL_IB_ADAPTIVE_ROUTING": PartOf::<Option<bool>> {
@@ -402,6 +418,16 @@ pub struct ConfigError {
 }
 
 impl Config {
+    /// Bytes that a part of a message has at least. Unless that is set, 4 KiB for who asks for messages
+    /// to be cut, which is about what a fast port sends in the time that the processor needs for a part
+    /// more (docs/performance.md); and 64 KiB for who does not.
+    pub fn least_part(&self) -> u32 {
+        const WANTED: u32 = 4096;
+        const OTHERWISE: u32 = 64 * 1024;
+        let least = if self.split_data { WANTED } else { OTHERWISE };
+        self.min_part.unwrap_or(least)
+    }
+
     /// The defaults, changed by the process's environment. What is named like a setting and is none
     /// ([`unknown_variables`](Self::unknown_variables)) is told of, a line for each: as a warning if
     /// it begins with `IBNET_` or is like the name of a setting. Any other `NCCL_IB_…` may be meant

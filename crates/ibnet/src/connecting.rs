@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::channel::Channel;
 use crate::connect::Conversation;
 use crate::connect::connector::{self, Call};
 use crate::connect::waits::{Budget, polling};
@@ -21,7 +20,7 @@ use crate::transport::{ConnectOptions, Inner};
 /// drop it to give up.
 pub struct Connecting {
     /// None once it has ended.
-    conversation: Option<Conversation<SendConnection>>,
+    under_way: Option<(Conversation<SendConnection>, Arc<Inner>)>,
     budget: Budget,
 }
 
@@ -34,18 +33,20 @@ impl Connecting {
     ) -> Result<Self, Error> {
         // A port that cannot be used is an error at once, and none for the listener.
         introduce(&nic, &inner.config)?;
+        let route = inner.handshake_interface.to_call(&inner.config, handle)?;
+        tracing::debug!("{} calls {route}", nic.info().name);
         let call = Call {
             handle: *handle,
             options,
             nic,
-            inner,
+            inner: Arc::clone(&inner),
         };
         let budget = Budget::default();
         // The listener hears of it now, whenever this is polled.
-        let first = Channel::connect(handle.address());
-        let conversation = Box::pin(connector::connect(first, call, budget.clone()));
+        let first = route.call();
+        let conversation = Box::pin(connector::connect(first, route, call, budget.clone()));
         Ok(Self {
-            conversation: Some(conversation),
+            under_way: Some((conversation, inner)),
             budget,
         })
     }
@@ -98,15 +99,16 @@ impl Future for Connecting {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let Some(conversation) = &mut this.conversation else {
+        let Some((conversation, inner)) = &mut this.under_way else {
             return Poll::Ready(Err(Error::InvalidArgument(
                 "this connection attempt has ended already".to_owned(),
             )));
         };
+        inner.monitor.check_process()?;
         this.budget.refill();
         let outcome = conversation.as_mut().poll(context);
         if outcome.is_ready() {
-            this.conversation = None;
+            this.under_way = None;
         }
         outcome
     }

@@ -38,6 +38,8 @@ const GRACE: Duration = Duration::from_millis(200);
 /// then their completion queues, then the control channel.
 pub(crate) struct Core {
     pub(crate) paths: Vec<Path>,
+    /// Of a receiver, one for each device, which leads back to it: see [`crate::flush`].
+    pub(crate) loops: Vec<Path>,
     /// One for each device.
     pub(crate) cqs: Vec<CompletionQueue>,
     /// Room for [`POLL_BATCH`] completions; empty while they are looked at.
@@ -88,7 +90,9 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Result<Self, Error> {
         let Parts {
-            ends: Ends { paths, cqs, .. },
+            ends: Ends {
+                paths, loops, cqs, ..
+            },
             mut channel,
             decoder,
             names,
@@ -108,6 +112,7 @@ impl Core {
                 port: None,
                 queue_pairs: paths
                     .iter()
+                    .chain(&loops)
                     .filter(|path| path.device == index)
                     .map(|path| path.queue_pair.number())
                     .collect(),
@@ -124,6 +129,7 @@ impl Core {
         Ok(Self {
             notifies: cqs.iter().all(|cq| cq.channel().is_some()),
             paths,
+            loops,
             cqs,
             batch: new_batch(),
             watch,
@@ -158,8 +164,16 @@ impl Core {
         &self.names
     }
 
+    /// Whether this process is a forked child of the one that has the connection.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.attention.is_inherited()
+    }
+
     /// The error that ended the connection, if one has.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_inherited() {
+            return Err(Error::Forked);
+        }
         match &self.failure {
             None => Ok(()),
             Some(error) => Err(error.clone()),
@@ -170,10 +184,10 @@ impl Core {
         self.failure.is_some()
     }
 
-    /// Whether something happened off the hot path. One relaxed load.
+    /// Whether something happened off the hot path.
     #[inline]
     pub(crate) fn needs_attention(&self) -> bool {
-        self.attention.bits() != 0
+        self.attention.is_needed()
     }
 
     /// Whether completions wake who waits for them.
@@ -271,11 +285,13 @@ impl Core {
             None => format!("{} to itself", describe(&self.names.local[device])),
         };
         let retries = retry_count(self.config(), self.device(device));
+        let lost_address = self.device(device).lost_address(&self.names.local[device]);
         let error = Error::Completion {
             connection: format!("{ends}, queue pair {number:#x}"),
             status: completion.status(),
             vendor: completion.vendor_error(),
-            hint: hint(completion.status(), self.config().timeout, retries),
+            hint: lost_address
+                .unwrap_or_else(|| hint(completion.status(), self.config().timeout, retries)),
         };
         self.suspicion = Some(Ending::now(error));
         self.attention.raise(ENDING);
@@ -385,6 +401,12 @@ impl Core {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the peer has said farewell and the connection has not failed of it yet.
+    pub(crate) fn peer_has_closed(&self) -> bool {
+        let ending = self.ending.as_ref().map(|ending| &ending.error);
+        matches!(ending, Some(Error::PeerClosed { .. }))
     }
 
     /// Whether new requests can be made. Once the peer has left they are refused; those that are

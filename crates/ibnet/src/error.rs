@@ -30,6 +30,13 @@ pub enum Error {
     #[error("disabled by NCCL_IB_DISABLE")]
     Disabled,
 
+    /// What a forked child has inherited cannot be used there.
+    #[error(
+        "this process was forked after the devices were opened: only the process that opened them \
+         can use them and what was made with them"
+    )]
+    Forked,
+
     /// A setting is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -243,6 +250,7 @@ impl Error {
             }
             Self::Config(_)
             | Self::Disabled
+            | Self::Forked
             | Self::Unmergeable { .. }
             | Self::Unpairable { .. } => ErrorKind::InvalidUsage,
             Self::Timeout { .. } => ErrorKind::Timeout,

@@ -2,99 +2,73 @@
 //!
 //! Data that a network device writes into the memory of another one may still be on its way there
 //! when the completion is seen. A read of that memory through the same network device is answered
-//! only after the earlier writes have landed. So each device of the connection has a queue pair
-//! that is connected to itself, made when the first flush asks for it.
+//! only after the earlier writes have landed. So each device of a receiver has a queue pair that is
+//! connected to itself, made while the connection is accepted.
 
-use verbs::{Access, RemoteAddress, SendRequest, Sge};
+use verbs::{Access, ProtectionDomain, RemoteAddress, SendRequest, Sge};
 
 use crate::config::Config;
-use crate::connection::Core;
-use crate::device::LocalPort;
+use crate::device::Device;
 use crate::error::Error;
+use crate::handshake::message::DeviceOffer;
 use crate::memory::Area;
-use crate::path::{Depths, Join, Path, PathSpec};
+use crate::path::{Depths, Path, PathSpec};
 use crate::region::Region;
 use crate::requests::RequestId;
 
 /// Flushes that can be under way on a device.
 pub(crate) const FLUSH_DEPTH: u32 = 32;
 
-/// The queue pairs that read back. The order of the fields is the order of teardown.
+/// What a queue pair of the device with the number `index` is for, if it is connected to itself.
+pub(crate) fn spec(index: usize, offer: &DeviceOffer) -> PathSpec {
+    PathSpec {
+        device: index,
+        peer_device: index,
+        mtu: offer.mtu,
+        reorders: false,
+    }
+}
+
+/// The sizes of such a queue pair of `device`.
+pub(crate) fn depths(device: &Device) -> Depths {
+    Depths {
+        send: FLUSH_DEPTH.min(device.attributes.max_qp_wr),
+        receive: 1,
+        inline: 0,
+    }
+}
+
+/// What reads back through the queue pairs that lead back ([`Core::loops`](crate::connection::Core)).
 pub(crate) struct Flusher {
-    loops: Vec<Path>,
-    /// Where the bytes that are read go; nobody looks at them.
+    /// Where the bytes that are read go; nobody looks at them. None if there are no such queue pairs:
+    /// `NCCL_GDR_FLUSH_DISABLE` is set.
     bin: Option<Area>,
-    locals: Vec<LocalPort>,
-    is_enabled: bool,
 }
 
 impl Flusher {
-    /// With the state of the port of each device. `NCCL_GDR_FLUSH_DISABLE` switches it off.
-    pub(crate) fn new(config: &Config, locals: Vec<LocalPort>) -> Self {
-        Self {
-            loops: Vec::new(),
-            bin: None,
-            locals,
-            is_enabled: config.flush,
-        }
+    /// For a receiver whose devices have these `domains`.
+    pub(crate) fn new<'a>(
+        config: &Config,
+        domains: impl IntoIterator<Item = &'a ProtectionDomain>,
+    ) -> Result<Self, Error> {
+        let bin = if config.flush {
+            Some(Area::new(domains, size_of::<u64>(), Access::LOCAL_WRITE)?)
+        } else {
+            None
+        };
+        Ok(Self { bin })
     }
 
     pub(crate) fn is_enabled(&self) -> bool {
-        self.is_enabled
-    }
-
-    /// Whether one more flush can be posted on every device.
-    pub(crate) fn has_room(&self) -> bool {
-        self.loops.iter().all(|path| path.room() > 0)
-    }
-
-    /// Makes the queue pairs, if they are not there.
-    pub(crate) fn prepare(&mut self, core: &Core) -> Result<(), Error> {
-        if self.bin.is_some() {
-            return Ok(());
-        }
-        let devices = core.nic.members();
-        let mut loops = Vec::with_capacity(devices.len());
-        for (index, device) in devices.iter().enumerate() {
-            let local = &self.locals[index];
-            let offer = device.offer(local);
-            let spec = PathSpec {
-                device: index,
-                peer_device: index,
-                mtu: offer.mtu,
-                reorders: false,
-            };
-            let depths = Depths {
-                send: FLUSH_DEPTH.min(device.attributes.max_qp_wr),
-                receive: 1,
-                inline: 0,
-            };
-            let path = Path::create(device, &core.cqs[index], &spec, depths)?;
-            path.to_init(device, local.pkey_index, Access::REMOTE_READ)?;
-            let join = Join {
-                config: core.config(),
-                device,
-                local,
-                offer: &offer,
-                remote: path.end(),
-                mtu: spec.mtu,
-                traffic_class: core.config().traffic_class.unwrap_or(0),
-            };
-            path.to_rtr(&join)?;
-            path.to_rts(&join)?;
-            loops.push(path);
-        }
-        let domains = devices.iter().map(|device| &device.pd);
-        self.bin = Some(Area::new(domains, size_of::<u64>(), Access::LOCAL_WRITE)?);
-        self.loops = loops;
-        Ok(())
+        self.bin.is_some()
     }
 
     /// Reads a byte at `address` in `region` through each device, for `request`.
     ///
     /// The caller of [`iflush`](crate::RecvConnection::iflush) keeps the registration alive.
     pub(crate) fn post(
-        &mut self,
+        &self,
+        loops: &mut [Path],
         address: u64,
         region: &Region,
         request: RequestId,
@@ -102,7 +76,7 @@ impl Flusher {
         let Some(bin) = &self.bin else {
             return Ok(());
         };
-        for path in &mut self.loops {
+        for path in loops {
             let local = Sge {
                 address: bin.address(),
                 length: 1,
@@ -121,12 +95,12 @@ impl Flusher {
         }
         Ok(())
     }
+}
 
-    /// The read with `wr_id` is done: gives the slot of its request.
-    pub(crate) fn finished(&mut self, wr_id: u64) -> u16 {
-        if let Some(path) = self.loops.get_mut((wr_id >> 32) as usize) {
-            path.finished(1);
-        }
-        wr_id as u16
+/// The read with `wr_id` is done: gives the slot of its request.
+pub(crate) fn finished(loops: &mut [Path], wr_id: u64) -> u16 {
+    if let Some(path) = loops.get_mut((wr_id >> 32) as usize) {
+        path.finished(1);
     }
+    wr_id as u16
 }

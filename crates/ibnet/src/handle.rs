@@ -12,38 +12,77 @@ use crate::error::Error;
 /// | bytes | what |
 /// |---|---|
 /// | 0..4 | magic `IBNT` |
-/// | 4 | version, 1 |
+/// | 4 | version, 2 |
 /// | 5 | address family, 4 or 6 |
 /// | 6..8 | TCP port |
 /// | 8..24 | address (an IPv4 address in the first four bytes) |
 /// | 24..28 | IPv6 scope id |
 /// | 28..44 | cookie |
-/// | 44..64 | zero |
+/// | 44..64 | further addresses of the listener's host, as many as there is room for: each its family, 4 or 6, and 4 or 16 bytes; then zeros |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     address: SocketAddr,
     cookie: Cookie,
+    others: Others,
 }
 
 /// The secret of one listener: 128 random bits. Knowing it is what admits a peer.
 pub(crate) type Cookie = [u8; 16];
 
 const MAGIC: [u8; 4] = *b"IBNT";
-const VERSION: u8 = 1;
-const USED: usize = 44;
+const VERSION: u8 = 2;
+/// Where the further addresses begin.
+const OTHERS: usize = 44;
+
+/// The further addresses as they travel.
+type Others = [u8; Handle::SIZE - OTHERS];
 
 impl Handle {
     /// Bytes of a handle on its way to the peer. NCCL allows 64 up to version 4 of its interface,
     /// 128 later (`NCCL_NET_HANDLE_MAXSIZE`).
     pub const SIZE: usize = 64;
 
-    pub(crate) fn new(address: SocketAddr, cookie: Cookie) -> Self {
-        Self { address, cookie }
+    /// Of a listener at `address`, whose host has `others`, too: the first of them for which there is
+    /// room are handed on.
+    pub(crate) fn new(
+        address: SocketAddr,
+        cookie: Cookie,
+        others: impl IntoIterator<Item = IpAddr>,
+    ) -> Self {
+        let mut places = Others::default();
+        let mut used = 0;
+        for ip in others {
+            let (family, octets) = match ip {
+                IpAddr::V4(v4) => (4, v4.octets().to_vec()),
+                IpAddr::V6(v6) => (6, v6.octets().to_vec()),
+            };
+            if let Some(place) = places.get_mut(used..used + 1 + octets.len()) {
+                place[0] = family;
+                place[1..].copy_from_slice(&octets);
+                used += place.len();
+            }
+        }
+        Self {
+            address,
+            cookie,
+            others: places,
+        }
     }
 
     /// Where the listener waits.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Further addresses of the listener's host. It does not listen there: they are for those who look
+    /// for the reason why it cannot be reached.
+    pub fn other_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let mut rest = &self.others[..];
+        std::iter::from_fn(move || {
+            let (ip, after) = next_other(rest)?;
+            rest = after;
+            Some(ip)
+        })
     }
 
     pub(crate) fn cookie(&self) -> &Cookie {
@@ -67,7 +106,8 @@ impl Handle {
                 bytes[24..28].copy_from_slice(&v6.scope_id().to_be_bytes());
             }
         }
-        bytes[28..44].copy_from_slice(&self.cookie);
+        bytes[28..OTHERS].copy_from_slice(&self.cookie);
+        bytes[OTHERS..].copy_from_slice(&self.others);
         bytes
     }
 
@@ -106,12 +146,38 @@ impl Handle {
         if address.ip().is_unspecified() || address.ip().is_multicast() {
             return Err(Error::BadHandle("an address that nobody can be reached at"));
         }
-        if bytes[USED..].iter().any(|byte| *byte != 0) {
+        let mut cookie = Cookie::default();
+        cookie.copy_from_slice(field(28..OTHERS));
+        let mut rest = &bytes[OTHERS..];
+        while let Some((_, after)) = next_other(rest) {
+            rest = after;
+        }
+        if rest.iter().any(|byte| *byte != 0) {
             return Err(Error::BadHandle("rubbish after the last field"));
         }
-        let mut cookie = Cookie::default();
-        cookie.copy_from_slice(field(28..44));
-        Ok(Self { address, cookie })
+        let mut others = Others::default();
+        others.copy_from_slice(&bytes[OTHERS..]);
+        Ok(Self {
+            address,
+            cookie,
+            others,
+        })
+    }
+}
+
+/// The first of the further addresses, and what comes after it.
+fn next_other(bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
+    let (family, rest) = bytes.split_first()?;
+    match family {
+        4 => {
+            let (octets, rest) = rest.split_first_chunk::<4>()?;
+            Some((IpAddr::from(*octets), rest))
+        }
+        6 => {
+            let (octets, rest) = rest.split_first_chunk::<16>()?;
+            Some((IpAddr::from(*octets), rest))
+        }
+        _ => None,
     }
 }
 
@@ -121,7 +187,34 @@ mod tests {
     use super::*;
 
     fn handle(address: &str) -> Handle {
-        Handle::new(address.parse().unwrap(), *b"0123456789abcdef")
+        with_others(address, &[])
+    }
+
+    fn with_others(address: &str, others: &[&str]) -> Handle {
+        let others = others.iter().map(|ip| ip.parse().unwrap());
+        Handle::new(address.parse().unwrap(), *b"0123456789abcdef", others)
+    }
+
+    #[test]
+    fn further_addresses_are_handed_on_as_far_as_there_is_room() {
+        let v4 = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"];
+        for (others, arriving) in [
+            (&[][..], &[][..]),
+            (&v4[..], &v4[..4]),
+            (&["2001:db8::1", "10.0.0.1"], &["2001:db8::1"]),
+            (
+                &["10.0.0.1", "2001:db8::1", "10.0.0.2"],
+                &["10.0.0.1", "10.0.0.2"],
+            ),
+        ] {
+            let bytes = with_others("10.1.2.3:4567", others).to_bytes();
+            let read = Handle::from_bytes(&bytes).unwrap();
+            let read: Vec<String> = read.other_addresses().map(|ip| ip.to_string()).collect();
+            assert_eq!(read, arriving);
+        }
+        let mut cut = with_others("10.1.2.3:4567", &v4).to_bytes();
+        cut[OTHERS + 15] = 6;
+        assert!(Handle::from_bytes(&cut).is_err(), "16 bytes in place of 4");
     }
 
     #[test]
@@ -148,7 +241,7 @@ mod tests {
         assert!(Handle::from_bytes(&[0; 64]).is_err());
         assert!(Handle::from_bytes(&handle("1.2.3.4:5").to_bytes()[..63]).is_err());
         let good = handle("10.1.2.3:4567").to_bytes();
-        for position in (0..28).chain(USED..Handle::SIZE) {
+        for position in (0..28).chain(OTHERS..Handle::SIZE) {
             let mut bad = good;
             bad[position] ^= 0xff;
             let accepted = Handle::from_bytes(&bad);

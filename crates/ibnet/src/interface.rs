@@ -1,17 +1,28 @@
 //! Which local address carries the handshake.
 //!
-//! The choice is pure; [`local_addresses`] reads what the system has.
+//! [`choice`] is pure; [`system`] reads what interfaces there are, and [`handshake`] says which of
+//! them listeners and connectors use.
 #![forbid(unsafe_code)]
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+mod choice;
+mod handshake;
+mod near;
+mod system;
 
-use crate::error::Error;
+use std::net::IpAddr;
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use choice::{Address, Interface, State, Wanted, choose};
+pub(crate) use handshake::{HandshakeInterface, Route};
 
 /// Which network interfaces to use, in NCCL's grammar for `NCCL_SOCKET_IFNAME`:
 /// `[^][=]prefix,…`.
 ///
-/// Without a filter, interfaces that begin with `ib` come first, and those that begin with `lo` or
-/// `docker` are used only when there is nothing else.
+/// A name that is in the list comes before those that only begin like one. Without a list of what to
+/// use, or of what not, interfaces that begin with `ib` come first, then those in the network of
+/// [`Config::comm_id`](crate::Config::comm_id). In any case those without a carrier come last, and
+/// before these virtual ones (bridges, tunnels, those of containers, `docker…`, `lo`, `virbr…`) and
+/// link-local addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceFilter {
     exclude: bool,
@@ -26,14 +37,6 @@ pub enum Family {
     V4,
     /// IPv6.
     V6,
-}
-
-/// An address of a local interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LocalAddress {
-    pub(crate) interface: String,
-    /// With port 0.
-    pub(crate) address: SocketAddr,
 }
 
 impl InterfaceFilter {
@@ -59,11 +62,25 @@ impl InterfaceFilter {
         }
     }
 
+    /// Whether it says anything.
     fn names_any(&self) -> bool {
         !self.names.is_empty()
     }
 
+    /// Whether it says which interfaces to use, not only which not.
+    fn asks_for_some(&self) -> bool {
+        self.names_any() && !self.exclude
+    }
+
+    /// Whether it asks for this very name, not only for names that begin like it.
+    fn asks_for(&self, interface: &str) -> bool {
+        !self.exclude && self.names.iter().any(|name| name == interface)
+    }
+
     fn admits(&self, interface: &str) -> bool {
+        if self.names.is_empty() {
+            return true;
+        }
         let listed = self.names.iter().any(|name| {
             if self.exact {
                 interface == name
@@ -73,29 +90,6 @@ impl InterfaceFilter {
         });
         listed != self.exclude
     }
-}
-
-/// The addresses of all interfaces that are up.
-pub(crate) fn local_addresses() -> Result<Vec<LocalAddress>, Error> {
-    use nix::net::if_::InterfaceFlags;
-    let all = nix::ifaddrs::getifaddrs()
-        .map_err(|errno| Error::system("listing the network interfaces", errno))?;
-    Ok(all
-        .filter(|entry| entry.flags.contains(InterfaceFlags::IFF_UP))
-        .filter_map(|entry| {
-            let storage = entry.address?;
-            let address = if let Some(v4) = storage.as_sockaddr_in() {
-                SocketAddr::new(IpAddr::V4(v4.ip()), 0)
-            } else {
-                let v6 = storage.as_sockaddr_in6()?;
-                SocketAddr::V6(SocketAddrV6::new(v6.ip(), 0, 0, v6.scope_id()))
-            };
-            Some(LocalAddress {
-                interface: entry.interface_name,
-                address,
-            })
-        })
-        .collect())
 }
 
 /// The length in bits of the network's prefix of the address in `gid`, if it is an address of
@@ -108,7 +102,12 @@ pub(crate) fn prefix_length(gid: &verbs::Gid) -> Option<u8> {
         let own = entry.address.as_ref().and_then(ip_of)?;
         (own == wanted).then_some(entry.netmask)
     })??;
-    match ip_of(&mask)? {
+    mask_length(&mask)
+}
+
+/// The length in bits of the prefix that a network's mask stands for.
+fn mask_length(mask: &nix::sys::socket::SockaddrStorage) -> Option<u8> {
+    match ip_of(mask)? {
         IpAddr::V4(mask) => contiguous(mask.to_bits().into(), 32),
         IpAddr::V6(mask) => contiguous(mask.to_bits(), 128),
     }
@@ -129,132 +128,10 @@ fn ip_of(storage: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
     storage.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()))
 }
 
-/// The address to listen on.
-///
-/// # Errors
-/// A line that says what was wanted and what there is.
-pub(crate) fn choose<'a>(
-    addresses: &'a [LocalAddress],
-    filter: &InterfaceFilter,
-    family: Option<Family>,
-) -> Result<&'a LocalAddress, Error> {
-    let usable = |candidate: &&LocalAddress| match (family, candidate.address) {
-        (Some(Family::V4), SocketAddr::V6(_)) | (Some(Family::V6), SocketAddr::V4(_)) => false,
-        // NCCL skips the IPv6 loop-back address: on many hosts it does not answer.
-        (_, SocketAddr::V6(v6)) => !v6.ip().is_loopback(),
-        _ => true,
-    };
-    let is_last_resort = |name: &str| name.starts_with("lo") || name.starts_with("docker");
-    let best = if filter.names_any() {
-        addresses
-            .iter()
-            .filter(usable)
-            .filter(|candidate| filter.admits(&candidate.interface))
-            .min_by_key(|candidate| {
-                // Who only says what is not wanted does not ask for these.
-                let is_unasked = filter.exclude && is_last_resort(&candidate.interface);
-                (is_unasked, is_link_local(candidate))
-            })
-    } else {
-        addresses.iter().filter(usable).min_by_key(|candidate| {
-            (
-                is_last_resort(&candidate.interface),
-                !candidate.interface.starts_with("ib"),
-                is_link_local(candidate),
-            )
-        })
-    };
-    best.ok_or_else(|| {
-        let there: Vec<String> = addresses
-            .iter()
-            .map(|candidate| format!("{} {}", candidate.interface, candidate.address.ip()))
-            .collect();
-        Error::InvalidArgument(format!(
-            "no network interface fits NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY; there are: {}",
-            there.join(", ")
-        ))
-    })
-}
-
-fn is_link_local(candidate: &LocalAddress) -> bool {
-    matches!(candidate.address.ip(), IpAddr::V6(v6) if v6.is_unicast_link_local())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn addresses() -> Vec<LocalAddress> {
-        [
-            ("lo", "127.0.0.1:0"),
-            ("docker0", "172.17.0.1:0"),
-            ("lo", "[::1]:0"),
-            ("eth0", "[fe80::1%2]:0"),
-            ("eth0", "10.0.0.5:0"),
-            ("eth1", "192.168.0.5:0"),
-            ("eth1", "[2001:db8::5]:0"),
-        ]
-        .map(|(interface, address)| LocalAddress {
-            interface: interface.to_owned(),
-            address: address.parse().unwrap(),
-        })
-        .to_vec()
-    }
-
-    #[test]
-    fn interfaces_of_infiniband_come_first_as_with_nccl() {
-        let mut all = addresses();
-        let ib0 = LocalAddress {
-            interface: "ib0".to_owned(),
-            address: "10.9.0.5:0".parse().unwrap(),
-        };
-        all.push(ib0.clone());
-        let without = InterfaceFilter::default();
-        assert_eq!(*choose(&all, &without, None).unwrap(), ib0);
-        let named = InterfaceFilter::parse("eth1");
-        assert_eq!(choose(&all, &named, None).unwrap().interface, "eth1");
-    }
-
-    #[test]
-    fn the_choice() {
-        let all = addresses();
-        for (filter, family, expected) in [
-            ("", None, "10.0.0.5"),
-            ("", Some(Family::V6), "2001:db8::5"),
-            ("eth1", None, "192.168.0.5"),
-            ("^eth0,docker,lo", None, "192.168.0.5"),
-            ("^docker", None, "10.0.0.5"),
-            ("^eth", None, "127.0.0.1"),
-            ("lo", None, "127.0.0.1"),
-            ("docker", None, "172.17.0.1"),
-            ("=eth0", Some(Family::V6), "fe80::1"),
-        ] {
-            let chosen = choose(&all, &InterfaceFilter::parse(filter), family).unwrap();
-            assert_eq!(
-                chosen.address.ip().to_string(),
-                expected,
-                "{filter:?} {family:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn loop_back_serves_when_there_is_nothing_else() {
-        let all = &addresses()[..2];
-        let chosen = choose(all, &InterfaceFilter::default(), None).unwrap();
-        assert_eq!(chosen.interface, "lo");
-    }
-
-    #[test]
-    fn a_filter_without_a_match_lists_what_there_is() {
-        let error = choose(&addresses(), &InterfaceFilter::parse("ib0"), None).unwrap_err();
-        let text = error.to_string();
-        assert!(
-            text.contains("eth0 10.0.0.5") && text.contains("NCCL_SOCKET_IFNAME"),
-            "{text}"
-        );
-    }
 
     #[test]
     fn prefixes_are_leading_ones() {
@@ -274,14 +151,5 @@ mod tests {
         assert_eq!(prefix_length(&gid), Some(8));
         let foreign = "2001:db8::1234:5678".parse::<std::net::Ipv6Addr>().unwrap();
         assert_eq!(prefix_length(&verbs::Gid::from(foreign)), None);
-    }
-
-    #[test]
-    fn the_system_has_interfaces() {
-        let all = local_addresses().unwrap();
-        assert!(
-            all.iter().any(|local| local.address.ip().is_loopback()),
-            "{all:?}"
-        );
     }
 }

@@ -103,6 +103,7 @@ mod region;
 mod requests;
 mod ring;
 mod sender;
+mod service;
 mod spread;
 mod stripe;
 #[cfg(test)]

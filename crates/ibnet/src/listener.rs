@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use crate::channel::{self, Channel};
 use crate::connect::Conversation;
 use crate::connect::acceptor::{self, Listening};
+use crate::connect::peer::Reports;
 use crate::connect::waits::{Budget, Waits, polling};
 use crate::error::Error;
 use crate::future::Accept;
 use crate::handle::Handle;
-use crate::interface;
 use crate::monitor::SocketWatch;
 use crate::nic::Nic;
 use crate::owned::{block_on, block_until, later};
@@ -49,6 +49,8 @@ pub struct Listener {
     waits: Waits,
     socket: Arc<TcpListener>,
     handle: Handle,
+    /// Since when no peer has come, and when that is reported.
+    alone: Option<(Instant, Reports)>,
     budget: Budget,
     listening: Arc<Listening>,
 }
@@ -69,28 +71,27 @@ impl Listener {
         options: ListenOptions,
     ) -> Result<Self, Error> {
         let config = &inner.config;
-        let addresses = interface::local_addresses()?;
-        let chosen = interface::choose(&addresses, &config.interfaces, config.family)?;
+        let (chosen, others) = inner.handshake_interface.to_listen_on(config)?;
         let socket = channel::listen(chosen.address, config.ports.as_ref())?;
         let address = socket
             .local_addr()
             .map_err(|error| Error::socket("asking for the listener's own address", error))?;
-        let cookie = random::bytes()?;
         tracing::debug!(
             "{} listens on {} {address}",
             nic.info().name,
             chosen.interface
         );
-        let handle = Handle::new(address, cookie);
+        let handle = Handle::new(address, random::bytes()?, others);
         Ok(Self {
             pending: VecDeque::new(),
             watch: None,
             waits: Waits::new(&inner),
             socket: Arc::new(socket),
             handle,
+            alone: None,
             budget: Budget::default(),
             listening: Arc::new(Listening {
-                cookie,
+                cookie: *handle.cookie(),
                 options,
                 nic,
                 inner,
@@ -154,6 +155,7 @@ impl Listener {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<RecvConnection, Error>> {
+        self.listening.inner.monitor.check_process()?;
         self.admit()?;
         // All clients share it, so that a poll takes no longer for many of them.
         self.budget.refill();
@@ -166,26 +168,57 @@ impl Listener {
                 Poll::Ready(Err(error)) if !client.is_known() => {
                     tracing::debug!("{} dropped: {error}", client.address);
                 }
-                Poll::Ready(outcome) => return Poll::Ready(outcome),
+                Poll::Ready(outcome) => {
+                    self.alone = None;
+                    return Poll::Ready(outcome);
+                }
             }
         }
-        self.wait_for_clients(context)?;
+        let report = self.report();
+        self.wait_for_clients(context, report)?;
         Poll::Pending
     }
 
-    /// Has the caller woken when another client comes, or can be let in.
-    fn wait_for_clients(&mut self, context: &Context<'_>) -> Result<(), Error> {
+    /// Has the caller woken when another client comes, or can be let in, and for a report.
+    fn wait_for_clients(
+        &mut self,
+        context: &Context<'_>,
+        report: Option<Instant>,
+    ) -> Result<(), Error> {
+        let mut until = report;
         if self.pending.len() < MAX_PENDING || self.silent_stranger().is_some() {
-            return self
-                .waits
-                .for_clients(context, &mut self.watch, &self.socket);
+            self.waits
+                .for_clients(context, &mut self.watch, &self.socket)?;
+        } else {
+            // There is no room: the next may be made by a stranger's silence.
+            let strangers = self.pending.iter().filter(|client| !client.is_known());
+            let silent = strangers.map(|client| client.since + TIME_TO_GREET);
+            until = silent.chain(until).min();
         }
-        // There is no room: the next may be made by a stranger's silence.
-        let strangers = self.pending.iter().filter(|client| !client.is_known());
-        match strangers.map(|client| client.since + TIME_TO_GREET).min() {
+        match until {
             Some(until) => self.waits.at(context, until),
             None => Ok(()),
         }
+    }
+
+    /// Says now and then that no peer has come; gives when it will next.
+    fn report(&mut self) -> Option<Instant> {
+        if self.pending.iter().any(Client::is_known) {
+            // Their conversations say what they wait for.
+            self.alone = None;
+            return None;
+        }
+        let now = Instant::now();
+        let (since, reports) = self.alone.get_or_insert_with(|| (now, Reports::new()));
+        if reports.is_due(now) {
+            tracing::info!(
+                "accepting on {}: no peer has connected to {} since {} s",
+                self.listening.nic.info().name,
+                self.handle.address(),
+                now.duration_since(*since).as_secs()
+            );
+        }
+        Some(reports.next())
     }
 
     /// Takes in everybody who has connected since the last call, as far as there is room: the

@@ -16,6 +16,8 @@ use crate::error::Error;
 pub(crate) struct Mapping {
     start: NonNull<c_void>,
     length: NonZeroUsize,
+    /// Which process has it.
+    forks: u32,
 }
 
 // SAFETY: the mapping belongs to this value alone, and the memory is the same from every thread.
@@ -38,11 +40,15 @@ impl Mapping {
             )
         }
         .map_err(|errno| Error::system("reserving memory", errno))?;
-        Ok(Self { start, length })
+        Ok(Self {
+            start,
+            length,
+            forks: verbs::forks(),
+        })
     }
 
     /// Keeps the memory out of forked children, whose copy-on-write would otherwise part the CPU's
-    /// pages from the NIC's.
+    /// pages from the NIC's, where the kernel does not see to that.
     fn exclude_from_fork(&self) -> Result<(), Error> {
         // SAFETY: the range is this mapping's; the advice changes nothing in this process.
         unsafe { madvise(self.start, self.length.get(), MmapAdvise::MADV_DONTFORK) }
@@ -60,6 +66,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.forks != verbs::forks() {
+            // A forked child, which may not have it, and other memory in its place.
+            return;
+        }
         // SAFETY: the range was mapped by `new` and nobody can hold a reference into it: areas form
         // none, and owned buffers lend theirs for no longer than they live.
         if let Err(errno) = unsafe { munmap(self.start, self.length.get()) } {
@@ -83,10 +93,13 @@ impl Area {
         access: Access,
     ) -> Result<Self, Error> {
         let mapping = Mapping::new(length)?;
-        mapping.exclude_from_fork()?;
+        let mut domains = domains.into_iter().peekable();
+        let copies_on_fork = |pd: &&ProtectionDomain| pd.context().library().copies_on_fork();
+        if !domains.peek().is_some_and(copies_on_fork) {
+            mapping.exclude_from_fork()?;
+        }
         // What was registered before a failure is deregistered when the collection is dropped.
         let regions = domains
-            .into_iter()
             // SAFETY: the mapping stays until this value is dropped, which deregisters first.
             .map(|pd| unsafe { pd.register(mapping.as_ptr(), length, access) })
             .collect::<Result<_, _>>()?;

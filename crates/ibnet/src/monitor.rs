@@ -39,14 +39,14 @@ use events::{Meaning, meaning};
 /// Handle on the events thread. Dropping it ends and joins the thread.
 pub(crate) struct Monitor {
     shared: Arc<Shared>,
-    /// The process that has the thread.
-    process: u32,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
     epoll: Epoll,
     stop: EventFd,
+    /// Which process has the thread.
+    forks: u32,
     next_token: AtomicU64,
     watched: Mutex<HashMap<u64, Watched>>,
     alarms: Arc<Alarms>,
@@ -119,6 +119,7 @@ impl Monitor {
         let shared = Arc::new(Shared {
             epoll,
             stop,
+            forks: verbs::forks(),
             next_token: AtomicU64::new(ALARM + 1),
             watched: Mutex::new(HashMap::new()),
             alarms,
@@ -134,7 +135,6 @@ impl Monitor {
             .map_err(|error| Error::system("starting the events thread", error))?;
         Ok(Self {
             shared,
-            process: std::process::id(),
             thread: Some(thread),
         })
     }
@@ -254,10 +254,21 @@ impl Monitor {
     }
 }
 
+impl Monitor {
+    /// # Errors
+    /// [`Error::Forked`] if this process is a forked child of the one that has the thread.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.shared.is_inherited() {
+            return Err(Error::Forked);
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Monitor {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
-            // A forked child: it has no such thread, and its parent's is none of its business.
+        if self.shared.is_inherited() {
+            // There is no such thread here.
             std::mem::forget(self.thread.take());
             return;
         }
@@ -306,6 +317,9 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if self.shared.is_inherited() {
+            return;
+        }
         // The stream may never have been added; then there is nothing to remove.
         let _ = self.shared.epoll.delete(self.stream.as_fd());
         let watched = self.shared.lock().remove(&self.token);
@@ -332,6 +346,9 @@ impl SocketWatch {
 
 impl Drop for SocketWatch {
     fn drop(&mut self) {
+        if self.shared.is_inherited() {
+            return;
+        }
         // The socket may never have been added; then there is nothing to remove.
         let _ = self.shared.epoll.delete(&self.socket);
         self.shared.lock().remove(&self.token);
@@ -354,6 +371,12 @@ fn control_flags() -> EpollFlags {
 }
 
 impl Shared {
+    /// Whether this process is a forked child of the one that has the thread. What there is of it
+    /// here is the parent's: the descriptors are the same, and locks may have been held.
+    fn is_inherited(&self) -> bool {
+        self.forks != verbs::forks()
+    }
+
     fn new_token(&self) -> u64 {
         self.next_token.fetch_add(1, Ordering::Relaxed)
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::{Device, DeviceInfo};
 use crate::error::Error;
-use crate::handshake::message::MAX_DEVICES;
+use crate::handshake::message::{Link, MAX_DEVICES};
 
 /// What NCCL counts as a device: a physical port, or several of them that act as one.
 pub(crate) struct Nic {
@@ -20,9 +20,20 @@ impl Nic {
         &self.members
     }
 
+    /// Whether this process is a forked child of the one that opened the devices.
+    pub(crate) fn is_inherited(&self) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.pd.context().is_inherited())
+    }
+
     /// What is known of them together.
     pub(crate) fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    /// Their link layer, which is the same for all.
+    pub(crate) fn link(&self) -> Link {
+        Link::from(self.info.link_layer)
     }
 }
 

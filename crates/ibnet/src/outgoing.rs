@@ -81,6 +81,7 @@ pub(crate) struct Part {
     pub(crate) lkey: u32,
     pub(crate) rkey: u32,
     pub(crate) max_inline: u32,
+    pub(crate) can_be_inline: bool,
 }
 
 impl Part {
@@ -112,7 +113,7 @@ impl Part {
         let request =
             SendRequest::write_with_immediate(work.encode(), local, remote, immediate.encode())
                 .signaled();
-        if length <= self.max_inline {
+        if length <= self.max_inline && self.can_be_inline {
             request.inline()
         } else {
             request

@@ -10,6 +10,7 @@ use crate::device::{Device, LocalPort};
 use crate::error::Error;
 use crate::handshake::message::{DeviceOffer, EceOptions, Invalid, Link, QueuePairEnd, mtu};
 use crate::random;
+use crate::service::Service;
 
 /// A queue pair, with the count of work requests that its sending queue holds.
 pub(crate) struct Path {
@@ -165,7 +166,6 @@ impl Path {
     /// Connects to the peer: ready to receive.
     pub(crate) fn to_rtr(&self, join: &Join<'_>) -> Result<(), Error> {
         let Join {
-            config,
             device,
             local,
             offer,
@@ -183,13 +183,7 @@ impl Path {
             remote_psn: remote.psn,
             max_dest_rd_atomic: 1,
             min_rnr_timer: MIN_RNR_TIMER,
-            address: address(
-                device,
-                local,
-                offer,
-                config.service_level,
-                join.traffic_class,
-            ),
+            address: address(device, local, offer, join.service),
         })?;
         Ok(())
     }
@@ -252,7 +246,7 @@ pub(crate) struct Join<'a> {
     pub(crate) remote: QueuePairEnd,
     /// Bytes.
     pub(crate) mtu: u32,
-    pub(crate) traffic_class: u8,
+    pub(crate) service: Service,
 }
 
 /// Creates the queue pair, asking for less inline room as long as the device refuses: there is no
@@ -289,8 +283,7 @@ fn address(
     device: &Device,
     local: &LocalPort,
     offer: &DeviceOffer,
-    service_level: u8,
-    traffic_class: u8,
+    service: Service,
 ) -> AddressVector {
     // The whole prefix counts. NCCL compares 16 bits of it (pitfall 31), which takes subnets that
     // differ further left for one; a needless global route costs 40 bytes, a missing one the
@@ -302,13 +295,13 @@ fn address(
         dgid: offer.gid(),
         sgid_index: local.gid_index,
         hop_limit: HOP_LIMIT,
-        traffic_class,
+        traffic_class: service.traffic_class,
         flow_label: 0,
     };
     AddressVector {
         // The *local* port (pitfall 39).
         port: device.info.port,
-        service_level,
+        service_level: service.level,
         destination: match offer.link {
             Link::Ethernet => Destination::Global(route),
             Link::InfiniBand => Destination::infiniband(

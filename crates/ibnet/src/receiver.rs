@@ -11,9 +11,8 @@ use std::num::NonZeroUsize;
 
 use verbs::{Access, RecvRequest, RemoteAddress, SendRequest};
 
-use crate::connect::setup::{ANNOUNCE_PATH, RECEIVE_CHAIN};
+use crate::connect::setup::RECEIVE_CHAIN;
 use crate::connection::{Core, End, Parts};
-use crate::device::LocalPort;
 use crate::error::{Error, Failed};
 use crate::flush::{FLUSH_DEPTH, Flusher};
 use crate::handshake::message::RemoteArea;
@@ -43,9 +42,9 @@ pub(crate) const COMPLETION_RESERVE: u32 = FLUSH_DEPTH;
 ///
 /// Dropping it closes the connection, whatever is outstanding.
 pub struct RecvConnection {
-    // Before the core, whose completion queues its queue pairs use.
-    flusher: Flusher,
     core: Core,
+    // After the core, whose queue pairs read into its memory.
+    flusher: Flusher,
     staging: Staging,
     /// Sizes that the sender has written.
     sizes: Area,
@@ -57,12 +56,14 @@ pub struct RecvConnection {
     /// Receives that are replaced with one call.
     batch: usize,
     replacements: Box<[RecvRequest; RECEIVE_CHAIN]>,
-    announced_since_signal: u32,
+    /// The path of the next announcement: each takes the one after that of the one before, so that all
+    /// devices have their share. Their order does not matter: each entry has its own ready word.
+    announce_path: usize,
+    /// Announcements on each path since a signalled one.
+    announced_since_signal: Vec<u32>,
     /// The write that announces: only what differs is set each time. For a sender that waits rather
     /// than polls it carries an immediate: what it says is in the ring; that it comes is the news.
     announcement: Box<SendRequest>,
-    /// Local key of the staging area and remote key of the ring, for the path that announces.
-    announce_keys: (u32, u32),
     is_closed: bool,
     watched: Option<Watched>,
     pub(crate) owned: Owned<Vec<crate::owned::Buffer>>,
@@ -125,7 +126,7 @@ struct Receives {
 /// What a receiving end is made of.
 pub(crate) struct ReceiverParts {
     pub(crate) common: Parts,
-    pub(crate) locals: Vec<LocalPort>,
+    pub(crate) flusher: Flusher,
     pub(crate) staging: Staging,
     pub(crate) sizes: Area,
     pub(crate) ring: RemoteArea,
@@ -137,14 +138,14 @@ impl RecvConnection {
     pub(crate) fn new(parts: ReceiverParts) -> Result<Self, Error> {
         let ReceiverParts {
             common,
-            locals,
+            flusher,
             staging,
             sizes,
             ring,
             first_entry,
             announce_loudly,
         } = parts;
-        let depth = common.ends.depths.receive as usize;
+        let depth = common.ends.receives as usize;
         // A shallow queue is replenished more often, so that most of it is always posted.
         let batch = (depth / 8).clamp(1, RECEIVE_CHAIN);
         let receives = common
@@ -156,6 +157,7 @@ impl RecvConnection {
                 to_replace: 0,
             })
             .collect();
+        let announced_since_signal = vec![0; common.ends.paths.len()];
         let core = Core::new(common)?;
         let nowhere = RemoteAddress::default();
         let announcement = if announce_loudly {
@@ -163,13 +165,8 @@ impl RecvConnection {
         } else {
             SendRequest::write(0, None, nowhere)
         };
-        let announcing = &core.paths[ANNOUNCE_PATH];
-        let announce_keys = (
-            staging.lkey(announcing.device),
-            ring.rkeys[announcing.peer_device],
-        );
         Ok(Self {
-            flusher: Flusher::new(core.config(), locals),
+            flusher,
             core,
             staging,
             sizes,
@@ -182,9 +179,9 @@ impl RecvConnection {
             receives,
             batch,
             replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),
-            announced_since_signal: 0,
+            announce_path: 0,
+            announced_since_signal,
             announcement: Box::new(announcement),
-            announce_keys,
             is_closed: false,
             watched: None,
             owned: Owned::new(),
@@ -320,7 +317,7 @@ impl RecvConnection {
             self.inbox.open(owner, position as u8, capacity);
         }
         if let Some(watched) = &mut self.watched {
-            let path = &self.core.paths[ANNOUNCE_PATH];
+            let path = &self.core.paths[self.announce_path];
             for (position, buffer) in buffers.iter().enumerate() {
                 let piece = Piece {
                     device: path.device,
@@ -372,20 +369,22 @@ impl RecvConnection {
                 return Ok(Flush::NotReady);
             }
         }
-        if self.requests.is_full() || !self.flusher.has_room() {
+        if self.requests.is_full() || !self.has_room_to_flush() {
             self.progress()?;
-            if self.requests.is_full() || !self.flusher.has_room() {
+            if self.requests.is_full() || !self.has_room_to_flush() {
                 return Ok(Flush::NotReady);
             }
         }
-        self.flusher.prepare(&self.core)?;
         let Some(request) = self.requests.insert(Receive {
-            outstanding: self.core.cqs.len() as u8,
+            outstanding: self.core.loops.len() as u8,
             ..Receive::default()
         }) else {
             return Ok(Flush::NotReady);
         };
-        if let Err(source) = self.flusher.post(*data as u64, region, request) {
+        if let Err(source) = self
+            .flusher
+            .post(&mut self.core.loops, *data as u64, region, request)
+        {
             // Some reads may be under way: the connection cannot go on (pitfall 85).
             return Err(self.core.post_failed(source));
         }
@@ -453,7 +452,8 @@ impl RecvConnection {
     }
 
     fn close_once(&mut self) -> Result<(), Error> {
-        if std::mem::replace(&mut self.is_closed, true) {
+        // In a forked child it is the parent's, to whom the peer goes on talking.
+        if std::mem::replace(&mut self.is_closed, true) || self.core.is_inherited() {
             return Ok(());
         }
         // Count what has arrived, so that the sender learns of it.
@@ -474,7 +474,12 @@ impl RecvConnection {
         // A group is at most two writes: one more at the end of the ring.
         !self.requests.is_full()
             && self.inbox.has_room(buffers)
-            && self.core.paths[ANNOUNCE_PATH].room() >= 2
+            && self.core.paths[self.announce_path].room() >= 2
+    }
+
+    /// Whether one more flush can be posted on every device.
+    fn has_room_to_flush(&self) -> bool {
+        self.core.loops.iter().all(|path| path.room() > 0)
     }
 
     #[inline]

@@ -34,9 +34,12 @@ struct Inner {
     start: usize,
     length: usize,
     access: Access,
+    /// The processor can read it: it is no memory of another device.
+    is_host: bool,
     nic: Arc<Nic>,
     keys: [Keys; MAX_DEVICES],
-    leases: MultiLease<Registered>,
+    /// None once they are given back.
+    leases: Option<MultiLease<Registered>>,
 }
 
 /// The keys of a registration with one device.
@@ -113,7 +116,7 @@ impl Registrar {
     /// A null address, a length of zero, or what the device said (`ibv_reg_mr`). What was
     /// registered with other devices is undone.
     pub unsafe fn register(&self, data: *mut u8, length: usize) -> Result<Region, Error> {
-        self.lease(data as usize, length, self.access, None)
+        self.lease(data as usize, length, self.access, true, None)
     }
 
     /// As [`register`](Self::register), for memory of a device that the network devices reach
@@ -130,15 +133,26 @@ impl Registrar {
         data: *mut u8,
         length: usize,
     ) -> Result<Region, Error> {
-        self.lease(data as usize, length, self.access_for_device_memory(), None)
+        self.lease(
+            data as usize,
+            length,
+            self.access_for_device_memory(),
+            false,
+            None,
+        )
     }
 
     /// Registers `length` bytes of a device's memory that begin at `offset` of the DMA-BUF
     /// `descriptor` and that requests will name by `data`. The descriptor may be closed afterwards.
     /// What is received there can be flushed.
     ///
+    /// The addresses say which memory it is, as for [`register`](Self::register): a region of a
+    /// DMA-BUF whose addresses include these is shared, also if that was exported with another
+    /// descriptor.
+    ///
     /// # Safety
-    /// The memory must stay until the last clone of the region is dropped.
+    /// Until the last clone of the region is dropped the memory must stay, and its addresses from
+    /// `data` on must name no other DMA-BUF.
     ///
     /// # Errors
     /// As for [`register`](Self::register) (`ibv_reg_dmabuf_mr`), or an offset and an address that
@@ -161,6 +175,7 @@ impl Registrar {
             data as usize,
             length,
             self.access_for_device_memory(),
+            false,
             Some(buffer),
         )
     }
@@ -180,8 +195,12 @@ impl Registrar {
         address: usize,
         length: usize,
         access: Access,
+        is_host: bool,
         buffer: Option<DeviceBuffer<'_>>,
     ) -> Result<Region, Error> {
+        if self.nic.is_inherited() {
+            return Err(Error::Forked);
+        }
         let devices = self.nic.members();
         let requests = devices.iter().map(|device| {
             let Registrations { cache, domain } = &device.registrations;
@@ -189,7 +208,10 @@ impl Registrar {
             let request = match buffer {
                 None => Request::host(*domain, access, address, length),
                 Some(DeviceBuffer { buffer, offset, .. }) => {
-                    let request = Request::dmabuf(*domain, access, buffer, offset, address, length);
+                    // Callers vouch for their memory. A driver may give each export of it an inode
+                    // of its own, as NVIDIA's does, so that by inode nothing would ever be found.
+                    let request = Request::dmabuf(*domain, access, buffer, offset, address, length)
+                        .by_address();
                     if device.data_direct {
                         request.data_direct()
                     } else {
@@ -221,9 +243,10 @@ impl Registrar {
             start: address,
             length,
             access,
+            is_host,
             nic: Arc::clone(&self.nic),
             keys,
-            leases,
+            leases: Some(leases),
         })))
     }
 }
@@ -285,6 +308,25 @@ fn explain(device: &Device, error: verbs::Error, length: usize) -> Error {
     }
 }
 
+impl Inner {
+    fn give_back(&mut self) -> Result<(), Error> {
+        match self.leases.take() {
+            // In a forked child they are the parent's, and the cache's locks may have been held.
+            Some(leases) if self.nic.is_inherited() => std::mem::forget(leases),
+            Some(leases) => return leases.release(),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The cache logs what fails.
+        let _ = self.give_back();
+    }
+}
+
 impl Region {
     /// Gives this reference back and, if it was the last one, deregisters the memory on every
     /// device, also after one has failed.
@@ -294,7 +336,7 @@ impl Region {
     /// cache all the same, so that they are not found again.
     pub fn deregister(self) -> Result<(), Error> {
         match Arc::into_inner(self.0) {
-            Some(inner) => inner.leases.release(),
+            Some(mut inner) => inner.give_back(),
             None => Ok(()),
         }
     }
@@ -307,6 +349,12 @@ impl Region {
     /// The remote key on device `device` of the connection.
     pub(crate) fn rkey(&self, device: usize) -> u32 {
         self.0.keys[device].rkey
+    }
+
+    /// Whether its bytes can travel in a work request, into which the processor copies them.
+    #[inline]
+    pub(crate) fn can_be_inline(&self) -> bool {
+        self.0.is_host
     }
 
     /// Whether what is received here can be flushed, and should be.

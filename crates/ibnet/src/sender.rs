@@ -13,7 +13,7 @@ use std::num::NonZeroUsize;
 
 use verbs::{Access, RemoteAddress, SendRequest};
 
-use crate::connect::setup::{ANNOUNCE_PATH, RECEIVE_CHAIN};
+use crate::connect::setup::RECEIVE_CHAIN;
 use crate::connection::{Core, End, Parts};
 use crate::error::{Error, Failed};
 use crate::handshake::message::RemoteArea;
@@ -30,10 +30,15 @@ use crate::spread::Spread;
 
 use gathered::Gathered;
 
-/// Receives that a sender who waits rather than polls has posted for announcements: all that there
-/// can be at a time may have come, and as many again whose messages are sent and not yet known to
-/// have arrived.
-pub(crate) const ANNOUNCEMENT_RECEIVES: u32 = 2 * ring::ENTRIES as u32 + RECEIVE_CHAIN as u32;
+/// The ids of receives that announcements use up begin here: no work request has one of them.
+pub(crate) const ANNOUNCED: u64 = u64::MAX << 40;
+
+/// Receives that a sender who waits rather than polls has posted for announcements on each of `paths`
+/// paths, which take turns: all that there can be at a time may have come, and as many again whose
+/// messages are sent and not yet known to have arrived. With too few, announcements wait, no more.
+pub(crate) fn announcement_receives(paths: usize) -> u32 {
+    (2 * ring::ENTRIES as u32).div_ceil(paths as u32) + RECEIVE_CHAIN as u32
+}
 
 /// Work requests that are built on the way to one `ibv_post_send`.
 const CHAIN: usize = 32;
@@ -56,8 +61,8 @@ pub struct SendConnection {
     requests: Table<Send>,
     /// Parts in the order posted, for each path.
     parts: Vec<PartLog>,
-    /// Completions that will come from each device: one without is not polled. Where announcements
-    /// are notified of, one more.
+    /// Completions that will come from each device: one without is not polled. Where there may be
+    /// notices of announcements, one more.
     under_way: Vec<u32>,
     announcements: Announcements,
     spread: Spread,
@@ -81,7 +86,8 @@ pub struct SendConnection {
 struct Announcements {
     /// Receives that are replaced with one call.
     batch: u32,
-    to_replace: u32,
+    /// Used up and not yet replaced, for each path.
+    to_replace: Vec<u32>,
 }
 
 /// What is left to do for one send.
@@ -114,7 +120,7 @@ impl SendConnection {
             largest_write,
         } = parts;
         let logs = common.ends.paths.iter().map(|_| PartLog::new()).collect();
-        let posted = common.ends.announcements;
+        let posted = common.ends.receives;
         let core = Core::new(common)?;
         let config = core.config();
         let spread = Spread::new(
@@ -122,14 +128,14 @@ impl SendConnection {
             core.paths.len(),
             core.pairs(),
             config.split_data,
-            config.min_part,
+            config.least_part(),
         );
         let reorders = core.paths.iter().any(|path| path.reorders);
         let bulk_threshold = reorders.then_some(config.adaptive_routing_threshold);
         let nowhere = RemoteAddress::default();
         let mut under_way = vec![0; core.cqs.len()];
         if posted > 0 {
-            under_way[core.paths[ANNOUNCE_PATH].device] = 1;
+            under_way.fill(1);
         }
         Ok(Self {
             matching: Matching::new(ring, first_entry),
@@ -141,7 +147,7 @@ impl SendConnection {
             under_way,
             announcements: Announcements {
                 batch: (posted / 8).clamp(1, RECEIVE_CHAIN as u32),
-                to_replace: 0,
+                to_replace: vec![0; core.paths.len()],
             },
             spread,
             chain: Box::new([SendRequest::write(0, None, nowhere); CHAIN]),
@@ -233,8 +239,16 @@ impl SendConnection {
         region: Option<&Region>,
         parent: Option<NonZeroUsize>,
     ) -> Result<Option<RequestId>, Failed> {
-        if !self.takes_requests()? {
-            return Ok(None);
+        // A failure raises attention, too.
+        if self.core.needs_attention() {
+            self.core.check()?;
+            self.attend()?;
+            if self.core.peer_has_closed() {
+                return self.start_in_vain(data, length, tag, region);
+            }
+            if !self.core.accepts_requests()? {
+                return Ok(None);
+            }
         }
         self.check_memory(data, length, region)?;
         let found = match self.matching.find(tag as u32) {
@@ -293,6 +307,31 @@ impl SendConnection {
         Ok(Some(request))
     }
 
+    /// The peer has closed. What it had announced is accepted all the same, and [`test`](Self::test) tells the
+    /// error: a program that posts its sends and then looks at them goes on, as with NCCL's own transport.
+    #[cold]
+    fn start_in_vain(
+        &mut self,
+        data: *const u8,
+        length: usize,
+        tag: i32,
+        region: Option<&Region>,
+    ) -> Result<Option<RequestId>, Failed> {
+        let Ok(Some(found)) = self.matching.find(tag as u32) else {
+            return Ok(self.core.accepts_requests().map(|_| None)?);
+        };
+        self.check_memory(data, length, region)?;
+        let size = self.cut(length, found.entry.capacity)?;
+        let request = self.requests.insert(Send {
+            outstanding: 1,
+            size,
+        });
+        if request.is_some() {
+            self.matching.take(&found);
+        }
+        Ok(request)
+    }
+
     /// Whether `request` is done: the bytes that were sent, or `None` while it is not. A request
     /// that is done is dead.
     ///
@@ -327,7 +366,8 @@ impl SendConnection {
     }
 
     fn close_once(&mut self) -> Result<(), Error> {
-        if std::mem::replace(&mut self.is_closed, true) {
+        // In a forked child it is the parent's, to whom the peer goes on talking.
+        if std::mem::replace(&mut self.is_closed, true) || self.core.is_inherited() {
             return Ok(());
         }
         self.core.close(Vec::new())

@@ -2,22 +2,26 @@
 
 use std::sync::Arc;
 
-use verbs::ForkStatus;
-
 use crate::config::Config;
 use crate::connecting::Connecting;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::interface;
+use crate::interface::HandshakeInterface;
 use crate::listener::{ListenOptions, Listener};
 use crate::monitor::Monitor;
 use crate::nic::Nics;
+use crate::service::Complaints;
 
 /// The devices of this process, opened and ready for connections.
 ///
 /// Clones share them. Listeners and connections keep them open; when the last of all these is
 /// gone, the events thread is joined and the devices are closed.
+///
+/// A child that is forked afterwards may drop what it inherited, which disturbs nothing of the
+/// parent; what it calls on it is [`Error::Forked`]. It can open a transport of its own. Where the kernel
+/// does not copy pinned pages on fork (before 5.12), the child does not have the memory that was
+/// registered.
 #[derive(Clone)]
 pub struct Transport {
     inner: Arc<Inner>,
@@ -28,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) monitor: Monitor,
     pub(crate) nics: Nics,
     left_out: Vec<String>,
+    pub(crate) complaints: Complaints,
+    pub(crate) handshake_interface: HandshakeInterface,
     pub(crate) config: Config,
 }
 
@@ -39,6 +45,8 @@ impl Inner {
             monitor: monitor.expect("an events thread"),
             nics: Nics::new(&[], config.merge_nics),
             left_out: Vec::new(),
+            complaints: Complaints::default(),
+            handshake_interface: HandshakeInterface::default(),
             config,
         })
     }
@@ -47,7 +55,8 @@ impl Inner {
 /// What a connecting end may ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Traffic class of the packets, unless `NCCL_IB_TC` says otherwise.
+    /// Traffic class of the packets, unless `NCCL_IB_TC` says otherwise; on InfiniBand also their
+    /// service level if it is 0 to 15, unless `NCCL_IB_SL` says otherwise.
     pub traffic_class: Option<u8>,
     /// Waiting for a send costs no processor time, and sends can be [awaited](crate::future): the
     /// devices tell of completions, and the receiver of what it announces. Each of these costs an
@@ -80,15 +89,22 @@ impl Transport {
         if config.disabled {
             return Err(Error::Disabled);
         }
-        // Before anything is registered, or it has no effect (pitfall 67).
-        if let Err(error) = library.init_fork()
-            && library.fork_status() != ForkStatus::Unneeded
+        // Before anything is registered, or it has no effect (pitfall 67). Not where the kernel
+        // copies pinned pages: older libibverbs then keep registered memory out of children all the
+        // same, which splits a mapping for each registration and ends a child that reads it.
+        if !library.copies_on_fork()
+            && let Err(error) = library.init_fork()
         {
             tracing::warn!(%error, "forked children may disturb registered memory");
         }
         let monitor = Monitor::start(config.return_async_events)?;
         let Found { devices, left_out } = discover(&library, &config, &monitor)?;
-        let handshake = handshake_interface(&config);
+        let handshake_interface = HandshakeInterface::default();
+        let handshake = match handshake_interface.to_listen_on(&config) {
+            Ok((local, _)) => format!("over {} {}", local.interface, local.address.ip()),
+            // No error before one is needed.
+            Err(error) => format!("impossible: {error}"),
+        };
         for (index, device) in devices.iter().enumerate() {
             tracing::info!("[{index}] {}", device.describe(&handshake));
         }
@@ -98,6 +114,8 @@ impl Transport {
                 monitor,
                 nics: Nics::new(&devices, config.merge_nics),
                 left_out,
+                complaints: Complaints::default(),
+                handshake_interface,
                 config,
             }),
         })
@@ -146,7 +164,7 @@ impl Transport {
     /// Waits for peers that will send to device `device`.
     ///
     /// # Errors
-    /// No such device, or no socket to listen on.
+    /// No such device, no socket to listen on, or [`Error::Forked`].
     pub fn listen(&self, device: usize) -> Result<Listener, Error> {
         self.listen_with(device, ListenOptions::default())
     }
@@ -156,6 +174,7 @@ impl Transport {
     /// # Errors
     /// As for [`listen`](Self::listen).
     pub fn listen_with(&self, device: usize, options: ListenOptions) -> Result<Listener, Error> {
+        self.inner.monitor.check_process()?;
         let nic = self.inner.nics.get(device)?;
         Listener::new(Arc::clone(&self.inner), nic, options)
     }
@@ -163,25 +182,21 @@ impl Transport {
     /// Begins to connect device `device` to the listener that gave out `handle`.
     ///
     /// # Errors
-    /// No such device, or no socket to connect with.
+    /// No such device, no socket to connect with, or [`Error::Forked`].
     pub fn connect(
         &self,
         device: usize,
         handle: &Handle,
         options: ConnectOptions,
     ) -> Result<Connecting, Error> {
+        self.inner.monitor.check_process()?;
         let nic = self.inner.nics.get(device)?;
+        let Inner {
+            complaints, config, ..
+        } = &*self.inner;
+        complaints.tell(config, nic.link(), options.traffic_class);
         Connecting::new(Arc::clone(&self.inner), nic, handle, options)
     }
-}
-
-/// Over which interface connections are made, in words. What is in the way is no error before one is.
-fn handshake_interface(config: &Config) -> String {
-    let chosen = interface::local_addresses().and_then(|addresses| {
-        let chosen = interface::choose(&addresses, &config.interfaces, config.family)?;
-        Ok(format!("over {} {}", chosen.interface, chosen.address.ip()))
-    });
-    chosen.unwrap_or_else(|error| format!("impossible: {error}"))
 }
 
 /// Registration fails once this much memory is pinned; users learn of it here rather than then.

@@ -133,7 +133,8 @@ impl<R: Registration> Cache<R> {
         Ok(shared.hit(&request.wanted(shared.page_size)?))
     }
 
-    /// Host memory is about to be unmapped, or to become other memory: no registration of any of these
+    /// Memory that its address names, which is the host's and DMA-BUFs asked for
+    /// [by address](Request::by_address), is about to be unmapped, or to become other memory: no registration of any of these
     /// bytes, in any domain, is found from now on. Those without leases are given back at once,
     /// the others with their last lease. A registration in progress is given to those who
     /// have asked for it before, and to nobody else.
@@ -142,13 +143,13 @@ impl<R: Registration> Cache<R> {
     /// An invalid range.
     pub fn invalidate(&self, address: usize, length: usize) -> Result<Invalidated, InvalidRange> {
         let last = pages::last_byte(address, length)?;
-        Ok(self.0.0.invalidate(Selection::Host(Interval {
+        Ok(self.0.0.invalidate(Selection::Addresses(Interval {
             first: address as u64,
             last: last as u64,
         })))
     }
 
-    /// The same for all of a DMA-BUF.
+    /// The same for all of a DMA-BUF, but for what was asked for by address.
     pub fn invalidate_dmabuf(&self, buffer: DmaBuf) -> Invalidated {
         self.0.0.invalidate(Selection::Buffer {
             device: buffer.device,
@@ -232,8 +233,9 @@ impl<R: Registration> Builder<R> {
         self
     }
 
-    /// Finds a registration of host memory only while somebody has a lease on all of its pages. For
-    /// programs in which nobody says when memory goes; instead of [`idle`](Self::idle).
+    /// Finds a registration of host memory, or of a DMA-BUF [by address](Request::by_address), only
+    /// while a lease on all of its pages is live. For programs in which nothing tells when memory
+    /// goes; instead of [`idle`](Self::idle).
     ///
     /// Usually a registration is found as long as it lives. If a lease on a part of it outlives the
     /// lease on the whole, the rest of the memory may be unmapped meanwhile and its addresses be

@@ -65,7 +65,7 @@ impl<R: Registration> UnmapHook<R> {
             return;
         }
         if let Ok(last) = pages::last_byte(address, length) {
-            self.0.invalidate(Selection::Host(Interval {
+            self.0.invalidate(Selection::Addresses(Interval {
                 first: address as u64,
                 last: last as u64,
             }));

@@ -5,7 +5,8 @@
 //! rights are enough; a program has a handful of them (sending, receiving, reading), and with n
 //! rights there cannot be more than 2^n, so that this is a constant.
 //!
-//! All DMA-BUFs of a group share one tree: their places are ordered by buffer first.
+//! All DMA-BUFs of a group that are told apart by inode share one tree: their places are ordered by
+//! buffer first.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use crate::tree::{Interval, Place, Tree};
 
 /// Values by key and range. Locking is the user's business.
 pub(crate) struct Index<T> {
-    host: Groups<u64, T>,
+    /// What its address names.
+    addresses: Groups<u64, T>,
     buffers: Groups<BufferPlace, T>,
 }
 
@@ -42,8 +44,9 @@ impl Place for BufferPlace {
 struct GroupKey {
     domain: Domain,
     modes: u32,
+    is_host: bool,
     data_direct: bool,
-    /// The file system of DMA-BUFs; 0 for host memory.
+    /// The file system of DMA-BUFs that are told apart by inode; 0 for all else.
     device: u64,
 }
 
@@ -57,8 +60,8 @@ struct Class<P: Place, T> {
 /// Which entries are meant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Selection {
-    /// Host memory that shares a byte with the interval, in all domains.
-    Host(Interval<u64>),
+    /// Memory that its address names and that shares a byte with the interval, in all domains.
+    Addresses(Interval<u64>),
     /// Everything of a DMA-BUF, in all domains.
     Buffer { device: u64, inode: u64 },
     /// Everything of a domain.
@@ -68,7 +71,7 @@ pub(crate) enum Selection {
 impl<T> Index<T> {
     pub(crate) fn new() -> Self {
         Self {
-            host: Groups(BTreeMap::new()),
+            addresses: Groups(BTreeMap::new()),
             buffers: Groups(BTreeMap::new()),
         }
     }
@@ -78,7 +81,9 @@ impl<T> Index<T> {
     pub(crate) fn cover(&self, key: &Key, wanted: Interval<u64>) -> Option<&T> {
         let rights = key.access.rights;
         match key.space {
-            Space::Host => self.host.cover(&group_of(key), rights, &wanted),
+            Space::Host | Space::Vouched { .. } => {
+                self.addresses.cover(&group_of(key), rights, &wanted)
+            }
             Space::DmaBuf { buffer, .. } => {
                 self.buffers
                     .cover(&group_of(key), rights, &in_buffer(buffer, wanted))
@@ -90,7 +95,9 @@ impl<T> Index<T> {
     pub(crate) fn insert(&mut self, key: &Key, range: Interval<u64>, value: T) {
         let rights = key.access.rights;
         match key.space {
-            Space::Host => self.host.insert(group_of(key), rights, range, value),
+            Space::Host | Space::Vouched { .. } => {
+                self.addresses.insert(group_of(key), rights, range, value)
+            }
             Space::DmaBuf { buffer, .. } => {
                 self.buffers
                     .insert(group_of(key), rights, in_buffer(buffer, range), value)
@@ -102,7 +109,9 @@ impl<T> Index<T> {
     pub(crate) fn remove(&mut self, key: &Key, range: Interval<u64>) -> Option<T> {
         let rights = key.access.rights;
         match key.space {
-            Space::Host => self.host.remove(&group_of(key), rights, &range),
+            Space::Host | Space::Vouched { .. } => {
+                self.addresses.remove(&group_of(key), rights, &range)
+            }
             Space::DmaBuf { buffer, .. } => {
                 self.buffers
                     .remove(&group_of(key), rights, &in_buffer(buffer, range))
@@ -114,7 +123,9 @@ impl<T> Index<T> {
     pub(crate) fn take(&mut self, selection: Selection) -> Vec<T> {
         let mut taken = Vec::new();
         match selection {
-            Selection::Host(interval) => self.host.take(|_| true, &interval, &mut taken),
+            Selection::Addresses(interval) => {
+                self.addresses.take(|_| true, &interval, &mut taken);
+            }
             Selection::Buffer { device, inode } => {
                 let whole = Interval {
                     first: lowest_of(inode),
@@ -128,7 +139,7 @@ impl<T> Index<T> {
                     first: 0,
                     last: u64::MAX,
                 };
-                self.host
+                self.addresses
                     .take(|group| group.domain == domain, &whole, &mut taken);
                 let whole = Interval {
                     first: lowest_of(0),
@@ -143,7 +154,7 @@ impl<T> Index<T> {
 
     /// Heap bytes that the index takes, without what its values refer to.
     pub(crate) fn bytes(&self) -> usize {
-        self.host.bytes() + self.buffers.bytes()
+        self.addresses.bytes() + self.buffers.bytes()
     }
 }
 
@@ -151,6 +162,7 @@ impl<T> Index<T> {
 fn group_of(key: &Key) -> GroupKey {
     let (device, data_direct) = match key.space {
         Space::Host => (0, false),
+        Space::Vouched { data_direct } => (0, data_direct),
         Space::DmaBuf {
             device,
             data_direct,
@@ -160,6 +172,7 @@ fn group_of(key: &Key) -> GroupKey {
     GroupKey {
         domain: key.domain,
         modes: key.access.modes,
+        is_host: key.space == Space::Host,
         data_direct,
         device,
     }

@@ -61,6 +61,10 @@ impl DmaBuf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
     Host,
+    /// A DMA-BUF that its address names, as the caller vouches.
+    Vouched {
+        data_direct: bool,
+    },
     DmaBuf {
         /// The file system that the buffer is in: the same for all, as far as is known.
         device: u64,

@@ -33,6 +33,7 @@ enum Source {
         buffer: DmaBuf,
         offset: u64,
         data_direct: bool,
+        by_address: bool,
     },
 }
 
@@ -66,6 +67,7 @@ impl Request {
                 buffer,
                 offset,
                 data_direct: false,
+                by_address: false,
             },
             address,
             length,
@@ -79,6 +81,19 @@ impl Request {
     pub const fn data_direct(mut self) -> Self {
         if let Source::DmaBuf { data_direct, .. } = &mut self.source {
             *data_direct = true;
+        }
+        self
+    }
+
+    /// The address names the DMA-BUF: the caller vouches that for as long as there is a lease on
+    /// any of this memory, its addresses are no other memory's. Then the same memory is found
+    /// whatever descriptor it was exported with, as host memory is. (A driver may give each export
+    /// an inode of its own, as NVIDIA's does, and an offset of its own.) Without effect on host
+    /// memory.
+    #[must_use]
+    pub const fn by_address(mut self) -> Self {
+        if let Source::DmaBuf { by_address, .. } = &mut self.source {
+            *by_address = true;
         }
         self
     }
@@ -118,9 +133,15 @@ impl Request {
         let space = match self.source {
             Source::Host => Space::Host,
             Source::DmaBuf {
+                data_direct,
+                by_address: true,
+                ..
+            } => Space::Vouched { data_direct },
+            Source::DmaBuf {
                 buffer,
                 offset,
                 data_direct,
+                by_address: false,
             } => Space::DmaBuf {
                 device: buffer.device,
                 buffer: BufferId {

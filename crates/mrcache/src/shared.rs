@@ -34,7 +34,7 @@ pub(crate) struct Shared<R: Registration> {
     index: ShardedLock<Index<Arc<Entry<R>>>>,
     pub(crate) counters: Counters,
     pub(crate) page_size: usize,
-    /// Whether a registration of host memory is only found while somebody has a lease on all of it.
+    /// Whether what its address names is only found while somebody has a lease on all of it.
     pub(crate) vouched_only: bool,
     report: Box<Report<R::Error>>,
 }
@@ -95,11 +95,11 @@ impl<R: Registration> Shared<R> {
         Some(Lease::counted(entry, vouches))
     }
 
-    /// Whether such a registration is only found while somebody answers for all of it. What a DMA-BUF
-    /// is does not change while it is registered.
+    /// Whether such a registration is only found while somebody answers for all of it. What an inode
+    /// names does not change while it is registered; what an address names may.
     #[inline]
     pub(crate) fn must_be_vouched(&self, key: &Key) -> bool {
-        self.vouched_only && key.space == Space::Host
+        self.vouched_only && !matches!(key.space, Space::DmaBuf { .. })
     }
 
     /// Deregisters outside the locks, and reports a failure.

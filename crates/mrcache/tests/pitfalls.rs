@@ -137,6 +137,55 @@ fn pitfall_57_a_part_does_not_vouch_for_the_rest() {
     assert_eq!(setup.ledger.live(), [part.number, new.number].into());
 }
 
+/// Pitfall 57: drivers export the same memory with a new inode each time. Who vouches for the memory
+/// finds it by its addresses, on the same terms as host memory.
+#[test]
+fn pitfall_57_a_dmabuf_of_a_user_who_vouches_is_named_by_its_address() {
+    let cache = Cache::builder().page_size(PAGE).vouched_only().build();
+    let setup = Setup {
+        cache,
+        ..Setup::new()
+    };
+    const START: usize = 0x7f00_0000_0000;
+    let export = |inode, offset, address, length| {
+        let buffer = DmaBuf::from_identity(9, inode, 1 << 20);
+        Request::dmabuf(setup.domain, READ, buffer, offset, address, length).by_address()
+    };
+    let whole = setup.lease(export(1, 0, START, 16 * PAGE));
+    for request in [
+        export(2, 0, START, 16 * PAGE),
+        export(3, 0, START + 4 * PAGE, 2 * PAGE),
+        export(4, 5 * PAGE as u64, START + 4 * PAGE + 1, 100),
+    ] {
+        assert!(Lease::same_registration(&whole, &setup.lease(request)));
+    }
+    // Neither of another kind, nor one whose user does not vouch, is the same.
+    for other in [
+        setup.host(START, PAGE),
+        export(1, 0, START, PAGE).data_direct(),
+        Request::dmabuf(
+            setup.domain,
+            READ,
+            DmaBuf::from_identity(9, 1, 1 << 20),
+            0,
+            START,
+            PAGE,
+        ),
+    ] {
+        assert!(!Lease::same_registration(&whole, &setup.lease(other)));
+    }
+    // A part does not vouch for the rest, whose addresses may be other memory's once the whole is
+    // given back.
+    let part = setup.lease(export(5, 0, START, PAGE));
+    drop(whole);
+    let new = setup.lease(export(6, 0, START, 2 * PAGE));
+    assert!(!Lease::same_registration(&part, &new));
+    assert_eq!(setup.ledger.live(), [part.number, new.number].into());
+    // Addresses that become other memory's are forgotten.
+    let met = setup.cache.invalidate(START + PAGE, 1).unwrap();
+    assert_eq!((met.entries, met.leased), (1, 1));
+}
+
 /// Pitfall 58: the offset in the DMA-BUF did not follow the address when that was rounded down.
 #[test]
 fn pitfall_58_what_the_registrar_gets_agrees_within_a_page() {

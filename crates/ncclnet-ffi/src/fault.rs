@@ -40,11 +40,6 @@ impl Fault {
         Self::new(NcclResult::SYSTEM_ERROR, text)
     }
 
-    /// The peer did not do what it had to.
-    pub(crate) fn remote(text: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(NcclResult::REMOTE_ERROR, text)
-    }
-
     /// The caller broke the contract of the plugin, or the plugin has a fault of its own.
     pub(crate) fn internal(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(NcclResult::INTERNAL_ERROR, text)
@@ -71,6 +66,8 @@ impl From<ibnet::Error> for Fault {
     #[cold]
     fn from(error: ibnet::Error) -> Self {
         let code = match error.kind() {
+            // As NCCL's own transport has it.
+            _ if matches!(error, ibnet::Error::BadHandle(_)) => NcclResult::INTERNAL_ERROR,
             // ncclTimeout is too new for most releases; what runs out of time here is the peer.
             ErrorKind::Remote | ErrorKind::Timeout => NcclResult::REMOTE_ERROR,
             ErrorKind::InvalidArgument => NcclResult::INVALID_ARGUMENT,
@@ -96,5 +93,16 @@ impl From<HandleError> for Fault {
             | HandleError::OtherOwner => NcclResult::INTERNAL_ERROR,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rubbish_for_a_handle_is_an_internal_error_as_in_nccl() {
+        let fault = Fault::from(ibnet::Error::BadHandle("rubbish"));
+        assert_eq!(fault.code(), NcclResult::INTERNAL_ERROR);
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
-use ncclnet_ffi::abi::{CommConfig, DeviceHandle, HANDLE_MAX_SIZE, NcclResult, PTR_HOST};
+use ncclnet_ffi::abi::{DeviceHandle, HANDLE_MAX_SIZE, NcclResult, PTR_HOST};
 use ncclnet_ffi::*;
 
 /// For tables with these fields: they are there, and the name is the network's.
@@ -330,15 +330,4 @@ fn contexts_that_are_none_are_refused() {
     // SAFETY: null where null is to be noticed.
     let result = unsafe { (table.init.unwrap())(ptr::null_mut(), 0, ptr::null_mut(), None, None) };
     assert_eq!(result, NcclResult::INVALID_ARGUMENT);
-}
-
-#[test]
-fn a_traffic_class_that_is_none_is_refused_before_anything_is_opened() {
-    let mut config = CommConfig { traffic_class: 256 };
-    let mut context: *mut c_void = ptr::without_provenance_mut(7);
-    // SAFETY: pointers to live variables.
-    let result =
-        unsafe { (ncclNetPlugin_v12.init.unwrap())(&mut context, 0, &mut config, None, None) };
-    assert_eq!(result, NcclResult::INVALID_USAGE);
-    assert!(context.is_null());
 }

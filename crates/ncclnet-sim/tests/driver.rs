@@ -244,6 +244,18 @@ fn the_log_says_whose_traffic_class_it_is() {
     assert!(text.contains("0x1234: traffic class 96"), "{text}");
 }
 
+/// On InfiniBand the communicator's class is the service level, and one that is none is told of.
+#[test]
+fn the_log_says_which_service_level_a_traffic_class_becomes() {
+    let devices = ("NCCLNET_SIM_DEVICES", "sim0:infiniband,sim1:infiniband");
+    let text = driver(12, &["--contract", "--verbose"], &[devices]);
+    let line = "traffic class 32 is asked for, which on InfiniBand is the service level: there are 0 to \
+                15, and service level 0 is used";
+    let line = text.lines().find(|told| told.contains(line));
+    assert!(line.is_some_and(|line| line.contains("WARN")), "{text}");
+    assert!(text.contains("service level 0, traffic class 32"), "{text}");
+}
+
 /// What the log says of the devices, where it is shown unless something else is asked for.
 #[test]
 fn the_log_says_what_devices_are_and_why_they_have_their_addresses() {

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use ncclnet_ffi::abi::{HANDLE_MAX_SIZE, NcclResult, PTR_HOST};
+use ncclnet_ffi::abi::{HANDLE_MAX_SIZE, NcclResult, PTR_CUDA, PTR_HOST};
 use ncclnet_ffi::ncclNetPlugin_v12 as net;
 use simverbs::{DeviceSpec, Fabric};
 
@@ -56,6 +58,28 @@ fn register(communicator: *mut c_void, memory: &mut [u8]) -> *mut c_void {
     region
 }
 
+/// `size` bytes at `data`, exported once more: with a descriptor, and so an inode, of its own. Which
+/// memory it is, is said by the address; the file has the size.
+fn register_export(communicator: *mut c_void, data: *mut u8, size: usize) -> *mut c_void {
+    let path = std::env::temp_dir().join(format!("ibnet-export-{}", std::process::id()));
+    let export = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
+    std::fs::remove_file(&path).unwrap();
+    export.set_len(size as u64).unwrap();
+    let (mut region, register) = (ptr::null_mut(), net.reg_mr_dmabuf.unwrap());
+    // SAFETY: the memory outlives the registrations.
+    let result = unsafe {
+        let (data, fd) = (data.cast(), export.as_raw_fd());
+        register(communicator, data, size, PTR_CUDA, 0, fd, &mut region)
+    };
+    check(result);
+    region
+}
+
 fn deregister(communicator: *mut c_void, region: *mut c_void) {
     // SAFETY: handles, which are checked.
     check(unsafe { (net.dereg_mr.unwrap())(communicator, region) });
@@ -97,6 +121,27 @@ fn parts_of_what_is_registered_cost_nothing() {
     for (left, (communicator, region)) in (0..parts.len()).rev().zip(parts) {
         assert_eq!(registrations(), 1, "{} to go", left + 1);
         deregister(communicator, region);
+    }
+    assert_eq!(registrations(), 0);
+
+    // The same of a GPU's memory, which is exported anew for each registration.
+    let page = memory.as_mut_ptr();
+    let page = page.wrapping_add(page.align_offset(4096));
+    let part = page.wrapping_add(64 << 10);
+    let whole = register_export(first.1, page, 512 << 10);
+    assert_eq!(registrations(), 1);
+    let others = [
+        (first.1, register_export(first.1, page, 512 << 10)),
+        (first.1, register_export(first.1, part, 4096)),
+        (second.1, register_export(second.1, page, 512 << 10)),
+        (second.0, register_export(second.0, part, 64 << 10)),
+    ];
+    assert_eq!(registrations(), 1);
+    deregister(first.1, others[0].1);
+    deregister(first.1, whole);
+    for (communicator, region) in &others[1..] {
+        assert_eq!(registrations(), 1);
+        deregister(*communicator, *region);
     }
     assert_eq!(registrations(), 0);
 

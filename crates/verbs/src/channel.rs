@@ -122,6 +122,9 @@ impl fmt::Debug for CompletionChannel {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.context.is_inherited() {
+            return;
+        }
         let destroy = self.context.functions().destroy_comp_channel;
         // SAFETY: every queue and event of the channel holds it, so this is its last use.
         if let Err(error) = conv::returned(|| unsafe { destroy(self.raw.as_ptr()) }) {
@@ -171,6 +174,9 @@ impl fmt::Debug for CompletionEvent {
 
 impl Drop for CompletionEvent {
     fn drop(&mut self) {
+        if self.channel.context().is_inherited() {
+            return;
+        }
         // SAFETY: destroying a queue waits for the acknowledgement of its events, so the queue
         // exists; this event is acknowledged once.
         unsafe { (self.channel.context().functions().ack_cq_events)(self.cq, 1) };

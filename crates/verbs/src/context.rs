@@ -16,6 +16,7 @@ use crate::device::Device;
 use crate::device_attr::DeviceAttributes;
 use crate::error::{self, Error};
 use crate::event::AsyncEvent;
+use crate::fork::{count_forks, forks};
 use crate::functions::Functions;
 use crate::gid::{Gid, GidEntry, GidTableEntry};
 use crate::gid_table;
@@ -35,6 +36,8 @@ pub struct Context(Arc<Inner>);
 
 struct Inner {
     raw: NonNull<ibv_context>,
+    /// Which process has opened it.
+    forks: u32,
     /// Dropped after the context is closed.
     device: Device,
 }
@@ -51,6 +54,7 @@ impl Context {
             device: device.name().to_owned(),
             source,
         };
+        count_forks();
         let functions = device.library().functions();
         // SAFETY: the device is valid as long as `device`.
         let raw = conv::pointer(|| unsafe { (functions.open_device)(device.as_raw()) })
@@ -58,6 +62,7 @@ impl Context {
         // From here on the context is closed if anything fails.
         let context = Self(Arc::new(Inner {
             raw,
+            forks: forks(),
             device: device.clone(),
         }));
         // SAFETY: the context was just opened.
@@ -96,6 +101,12 @@ impl Context {
 
     pub(crate) fn functions(&self) -> &Functions {
         self.library().functions()
+    }
+
+    /// Whether this process is a forked child of the one that opened the device. Then nothing that
+    /// was made from it may be used, and dropping it gives nothing back: it is the parent's.
+    pub fn is_inherited(&self) -> bool {
+        self.0.forks != forks()
     }
 
     /// The attributes and limits of the device.
@@ -400,6 +411,9 @@ impl fmt::Debug for Context {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.forks != forks() {
+            return;
+        }
         let close = self.device.library().functions().close_device;
         // SAFETY: everything made from the context holds it, so this is its last use.
         if let Err(error) = conv::returned(|| unsafe { close(self.raw.as_ptr()) }) {

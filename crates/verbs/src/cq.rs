@@ -218,6 +218,9 @@ impl fmt::Debug for CompletionQueue {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.context.is_inherited() {
+            return;
+        }
         let destroy_cq = self.context.functions().destroy_cq;
         // SAFETY: every queue pair that uses the queue holds it, so this is its last use.
         if let Err(error) = conv::returned(|| unsafe { destroy_cq(self.raw.as_ptr()) }) {

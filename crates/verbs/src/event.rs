@@ -235,6 +235,9 @@ impl fmt::Debug for AsyncEvent {
 
 impl Drop for AsyncEvent {
     fn drop(&mut self) {
+        if self.context.is_inherited() {
+            return;
+        }
         // SAFETY: the event came from `get_async_event` of this context, which is still open, and
         // is acknowledged once.
         unsafe { (self.context.functions().ack_async_event)(&raw mut self.raw) };

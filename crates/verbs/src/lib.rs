@@ -153,6 +153,11 @@
 //! Dropping never panics. If the library refuses to destroy an object, that is logged by
 //! [`tracing`], and the object is leaked. [`MemoryRegion::deregister`] reports it instead.
 //!
+//! # Forked children
+//!
+//! What a forked child inherits is its parent's. Dropping it in the child gives nothing back, and no
+//! memory of a child is registered; [`Context::is_inherited`] tells. A child may open devices of its own.
+//!
 //! # Threads
 //!
 //! All types are `Send` and `Sync`, as libibverbs may be called from any thread. Requests posted
@@ -209,6 +214,7 @@ mod device_attr;
 mod ece;
 mod error;
 mod event;
+mod fork;
 mod functions;
 mod gid;
 mod gid_attributes;
@@ -245,6 +251,7 @@ pub use device_attr::DeviceAttributes;
 pub use ece::Ece;
 pub use error::Error;
 pub use event::{AsyncEvent, EventType};
+pub use fork::forks;
 pub use functions::Functions;
 pub use gid::{Gid, GidEntry, GidTableEntry, GidType};
 pub use library::{ForkStatus, Library};

@@ -26,6 +26,7 @@ struct Inner {
     file: Option<String>,
     /// What the provider of mlx5 devices has beyond that, once it was asked for.
     mlx5: OnceLock<Option<Mlx5Functions>>,
+    copies_on_fork: OnceLock<bool>,
 }
 
 impl Library {
@@ -65,6 +66,7 @@ impl Library {
             functions,
             file: Some(file),
             mlx5: OnceLock::new(),
+            copies_on_fork: OnceLock::new(),
         })))
     }
 
@@ -82,6 +84,7 @@ impl Library {
             file: None,
             // What is on the machine has nothing to do with it.
             mlx5: OnceLock::from(None),
+            copies_on_fork: OnceLock::new(),
         }))
     }
 
@@ -97,6 +100,7 @@ impl Library {
             functions: self.0.functions,
             file: self.0.file.clone(),
             mlx5: OnceLock::from(Some(mlx5)),
+            copies_on_fork: OnceLock::new(),
         }))
     }
 
@@ -132,8 +136,10 @@ impl Library {
     /// Makes registered memory survive fork(2).
     ///
     /// To be called before anything else; once it has succeeded, later calls change nothing. On a
-    /// kernel that copies pinned pages on fork (5.12 and later) there is nothing to do, as
-    /// [`fork_status`](Self::fork_status) tells.
+    /// kernel that copies pinned pages on fork there is nothing to do, as
+    /// [`copies_on_fork`](Self::copies_on_fork) tells, and it is better not done: libibverbs 44 then
+    /// keeps registered memory out of children all the same (`MADV_DONTFORK`), which splits a mapping for
+    /// each registration, and ends a child that reads there.
     ///
     /// # Errors
     ///
@@ -145,6 +151,15 @@ impl Library {
         // SAFETY: the function takes nothing and may be called at any time.
         conv::returned(|| unsafe { (self.functions().fork_init)() })
             .map_err(|source| Error::InitFork { source })
+    }
+
+    /// Whether the kernel copies pinned pages on fork (5.12 and later), so that registered memory
+    /// survives fork(2) by itself. False if libibverbs cannot tell. Asked once: the kernel stays.
+    ///
+    /// See also: ibv_is_fork_initialized(3).
+    pub fn copies_on_fork(&self) -> bool {
+        let ask = || self.fork_status() == ForkStatus::Unneeded;
+        *self.0.copies_on_fork.get_or_init(ask)
     }
 
     /// Whether registered memory survives fork(2).

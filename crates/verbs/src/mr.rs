@@ -203,6 +203,9 @@ impl MemoryRegion {
         let Some(raw) = self.raw.take() else {
             return Ok(());
         };
+        if self.pd.context().is_inherited() {
+            return Ok(());
+        }
         // SAFETY: the region is alive, and was taken out so that this happens once.
         conv::returned(|| unsafe { (self.pd.context().functions().dereg_mr)(raw.as_ptr()) })
     }

@@ -189,6 +189,9 @@ impl fmt::Debug for ProtectionDomain {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.context.is_inherited() {
+            return;
+        }
         let dealloc_pd = self.context.functions().dealloc_pd;
         // SAFETY: everything made from the domain holds it, so this is its last use.
         if let Err(error) = conv::returned(|| unsafe { dealloc_pd(self.raw.as_ptr()) }) {

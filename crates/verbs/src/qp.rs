@@ -414,6 +414,9 @@ impl fmt::Debug for QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        if self.pd.context().is_inherited() {
+            return;
+        }
         let destroy_qp = self.pd.context().functions().destroy_qp;
         // SAFETY: the queue pair exists and is destroyed once.
         if let Err(error) = conv::returned(|| unsafe { destroy_qp(self.as_raw()) }) {

@@ -168,23 +168,28 @@ impl<T: TryFrom<i64> + Display> Kind for Optional<T> {
     }
 }
 
-/// A time in seconds.
-pub(super) struct Seconds(pub(super) Number<u32>);
+/// A time in seconds, or none.
+pub(super) struct Seconds {
+    pub(super) number: Number<u32>,
+    /// What none means.
+    pub(super) none: &'static str,
+}
 
 impl Kind for Seconds {
-    type Target = Duration;
+    type Target = Option<Duration>;
 
     fn range(&self) -> String {
-        format!("{} seconds", self.0.words())
+        format!("{} seconds", self.number.words())
     }
 
-    fn set(&self, target: &mut Duration, text: &str) -> Result<(), String> {
-        *target = Duration::from_secs(self.0.read(text).map_err(|_| self.range())?.unsigned_abs());
+    fn set(&self, target: &mut Option<Duration>, text: &str) -> Result<(), String> {
+        let seconds = self.number.read(text).map_err(|_| self.range())?;
+        *target = Some(Duration::from_secs(seconds.unsigned_abs()));
         Ok(())
     }
 
-    fn show(&self, target: &Duration) -> String {
-        target.as_secs().to_string()
+    fn show(&self, target: &Option<Duration>) -> String {
+        target.map_or_else(|| self.none.to_owned(), |time| time.as_secs().to_string())
     }
 }
 

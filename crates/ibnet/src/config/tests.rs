@@ -46,7 +46,7 @@ fn values_arrive_in_their_fields() {
     assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), Some(3));
     assert_eq!((parsed.timeout, parsed.retry_count), (22, 5));
     assert_eq!(parsed.partition, Partition::Index(65_535));
-    assert_eq!(parsed.service_level, 15);
+    assert_eq!(parsed.service_level, Some(15));
     assert_eq!(parsed.traffic_class, Some(106));
     assert_eq!(parsed.fifo_traffic_class, Some(192));
     assert!(!parsed.pci_order && !parsed.merge_vfs && !parsed.merge_nics);
@@ -55,7 +55,8 @@ fn values_arrive_in_their_fields() {
     assert_eq!(parsed.relaxed_ordering, RelaxedOrdering::Force);
     assert_eq!(parsed.family, Some(Family::V6));
     assert_eq!(parsed.library, Some(PathBuf::from("/opt/libibverbs.so.1")));
-    assert_eq!(parsed.connect_timeout, Duration::from_secs(5));
+    assert_eq!(parsed.connect_timeout, Some(Duration::from_secs(5)));
+    assert_eq!(Config::default().connect_timeout, None);
 }
 
 #[test]
@@ -109,7 +110,7 @@ fn minus_one_means_unset_where_nccl_says_so() {
     ])
     .unwrap();
     assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), None);
-    assert_eq!(parsed.service_level, 0);
+    assert_eq!(parsed.service_level, None);
     assert_eq!(parsed.traffic_class, None);
     assert_eq!(parsed.fifo_traffic_class, None);
 }

@@ -8,10 +8,11 @@ use verbs::Access;
 
 use crate::channel::Channel;
 use crate::connect::peer::{Peer, describe_process};
-use crate::connect::setup::{Demand, Ends, Receives, Remote, Setup};
+use crate::connect::setup::{Demand, Ends, Remote, Setup};
 use crate::connect::waits::Budget;
 use crate::connection::{Names, Parts};
 use crate::error::Error;
+use crate::flush::Flusher;
 use crate::handle::Cookie;
 use crate::handshake::message::{
     Endpoint, Hello, Invalid, Message, Party, PathPlan, Plan, QueuePairEnd, RemoteArea, printable,
@@ -28,7 +29,7 @@ use crate::receiver::{
 use crate::ring::{self, SIZE_TABLE_BYTES, Staging};
 use crate::transport::Inner;
 
-/// How long a client may take to show the cookie.
+/// How long a client may take to show the cookie. Until then it may be anybody.
 const STRANGER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where a client has come to.
@@ -45,7 +46,7 @@ struct Agreed {
     staging: Staging,
     sizes: Area,
     ring: RemoteArea,
-    locals: Vec<crate::device::LocalPort>,
+    flusher: Flusher,
     own: Party,
     hello: Hello,
     decisions: Vec<PathDecision>,
@@ -65,10 +66,12 @@ pub(crate) async fn accept(
         listening.nic.info().name
     );
     let inner = &listening.inner;
-    let mut peer = Peer::new(channel, doing, Some(STRANGER_LIMIT), inner);
+    let limit = inner.config.connect_timeout;
+    let stranger_limit = limit.map_or(STRANGER_LIMIT, |limit| limit.min(STRANGER_LIMIT));
+    let mut peer = Peer::new(channel, doing, Some(stranger_limit), inner);
     let hello = greeting(&mut peer, &listening.cookie).await?;
     is_known.store(true, Ordering::Relaxed);
-    peer.set_limit(Some(inner.config.connect_timeout));
+    peer.set_limit(limit);
     match agree(&mut peer, hello, &listening, budget).await {
         Ok(agreed) => finish(agreed, peer, &listening),
         Err(error) => {
@@ -107,7 +110,8 @@ async fn agree(
     let staging = Staging::new(domains(), entry_bytes)?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let sizes = Area::new(domains(), SIZE_TABLE_BYTES, access)?;
-    let (specs, demand) = (specs(&decisions), demand(listening, entry_bytes));
+    let flusher = Flusher::new(config, domains())?;
+    let (specs, demand) = (specs(&decisions), demand(listening, entry_bytes, &flusher));
     let mut setup = Setup::new(nic, &own.locals, specs, demand, inner, budget)?;
     setup.create(&mut peer.waits).await?;
 
@@ -130,7 +134,7 @@ async fn agree(
     let remote = Remote {
         offers: &hello.party.devices,
         ends: &endpoint.queue_pairs,
-        traffic_class: traffic_class(inner, hello.wishes.traffic_class),
+        service: hello.wishes.service.of_announcements(config),
     };
     let connected = setup.connect(&remote, &mut peer.waits).await;
     connected.map_err(|error| error.joining(|| describe_process(&hello.party, peer.address())))?;
@@ -143,7 +147,7 @@ async fn agree(
         staging,
         sizes,
         ring: endpoint.ring,
-        locals: own.locals,
+        flusher,
         own: own.party,
         hello,
         decisions,
@@ -182,7 +186,7 @@ fn paths(decisions: &[PathDecision], queue_pairs: &[QueuePairEnd]) -> Vec<PathPl
     decisions.iter().zip(queue_pairs).map(path).collect()
 }
 
-fn demand(listening: &Listening, entry_bytes: usize) -> Demand {
+fn demand(listening: &Listening, entry_bytes: usize, flusher: &Flusher) -> Demand {
     let config = &listening.inner.config;
     Demand {
         depths: Depths {
@@ -196,7 +200,9 @@ fn demand(listening: &Listening, entry_bytes: usize) -> Demand {
             },
         },
         reserve: COMPLETION_RESERVE,
-        receives: Receives::All,
+        // They come back with the number of their path.
+        receives: Some(0),
+        loops: flusher.is_enabled(),
         notify: listening.options.notify,
         offer_ece: config.ece,
     }
@@ -215,10 +221,12 @@ fn finish(agreed: Agreed, peer: Peer, listening: &Listening) -> Result<RecvConne
             .collect(),
     };
     tracing::info!(
-        "receiving {names}, {}, MTU {}, traffic class {}",
+        "receiving {names}, {}, MTU {}, {}",
         names.count_paths(),
         decisions[0].mtu,
-        traffic_class(inner, hello.wishes.traffic_class),
+        (hello.wishes.service)
+            .of_announcements(&inner.config)
+            .describe(&listening.nic, &inner.config),
     );
     let (channel, decoder) = peer.into_parts();
     RecvConnection::new(ReceiverParts {
@@ -230,21 +238,13 @@ fn finish(agreed: Agreed, peer: Peer, listening: &Listening) -> Result<RecvConne
             nic: Arc::clone(&listening.nic),
             inner: Arc::clone(inner),
         },
-        locals: agreed.locals,
+        flusher: agreed.flusher,
         staging: agreed.staging,
         sizes: agreed.sizes,
         ring: agreed.ring,
         first_entry: inner.config.first_entry,
         announce_loudly: hello.wishes.notify,
     })
-}
-
-/// Of the announcements: their own setting, else the one for everything, else what the client
-/// asked for.
-fn traffic_class(inner: &Inner, wish: Option<u8>) -> u8 {
-    let config = &inner.config;
-    let own = config.fifo_traffic_class.or(config.traffic_class);
-    own.or(wish).unwrap_or(0)
 }
 
 /// One line if the devices of the two ends have different names (pitfall 52: names, because indices of two

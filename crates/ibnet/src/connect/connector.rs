@@ -8,7 +8,7 @@ use verbs::Access;
 use crate::channel::Channel;
 use crate::connect::dial::dial;
 use crate::connect::peer::{Peer, describe_process};
-use crate::connect::setup::{Demand, Ends, Receives, Remote, Setup};
+use crate::connect::setup::{Demand, Ends, Remote, Setup};
 use crate::connect::waits::{Budget, Waits};
 use crate::connection::{Names, Parts};
 use crate::device::SEND_QUEUE_DEPTH;
@@ -17,13 +17,15 @@ use crate::handle::Handle;
 use crate::handshake::message::{
     Endpoint, Hello, Invalid, MAX_PATHS, Message, Party, Plan, QueuePairEnd, RemoteArea, Wishes,
 };
+use crate::interface::Route;
 use crate::introduction::{Introduction, introduce};
 use crate::memory::Area;
 use crate::nic::Nic;
 use crate::pairing::obstacle;
 use crate::path::{Depths, INLINE, PathSpec};
 use crate::ring::{Announced, SIZE_BYTES, SIZE_TABLE_BYTES};
-use crate::sender::{ANNOUNCEMENT_RECEIVES, SendConnection, SenderParts};
+use crate::sender::{ANNOUNCED, SendConnection, SenderParts, announcement_receives};
+use crate::service::Service;
 use crate::stripe;
 use crate::transport::{ConnectOptions, Inner};
 
@@ -45,21 +47,22 @@ struct Agreed {
     own: Party,
 }
 
-/// Makes the connection to a listener that `first` is the first attempt to reach.
+/// Makes the connection to a listener that `first` is the first attempt to reach by `route`.
 pub(crate) async fn connect(
     first: io::Result<Channel>,
+    route: Route,
     call: Call,
     budget: Budget,
 ) -> Result<SendConnection, Error> {
     let config = &call.inner.config;
     let mut waits = Waits::new(&call.inner);
-    let channel = dial(first, call.handle.address(), config, &mut waits).await?;
+    let channel = dial(first, &route, &call.nic.info().name, config, &mut waits).await?;
     let doing = format!(
         "connecting {} to {}",
         call.nic.info().name,
         call.handle.address()
     );
-    let mut peer = Peer::new(channel, doing, Some(config.connect_timeout), &call.inner);
+    let mut peer = Peer::new(channel, doing, config.connect_timeout, &call.inner);
     match agree(&mut peer, &call, budget).await {
         Ok(agreed) => finish(agreed, peer, call),
         Err(error) => {
@@ -78,12 +81,15 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
         wishes: Wishes {
             // What a program sets is not checked as a variable is.
             queue_pairs: config.queue_pairs.clamp(1, MAX_PATHS as u8),
-            traffic_class: call.traffic_class(),
+            service: call.service(),
             notify: call.options.notify,
         },
     }))?;
 
-    let plan = match peer.receive("the listener's plan").await? {
+    let plan = match peer
+        .receive("the listener's plan, which comes once its program accepts")
+        .await?
+    {
         Message::Plan(plan) => plan,
         other => return Err(peer.unexpected(&other)),
     };
@@ -91,7 +97,7 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
 
     let devices = || call.nic.members().iter().map(|device| &device.pd);
     let ring = Announced::new(devices(), usize::from(plan.entry_bytes), plan.first_entry)?;
-    let (specs, demand) = (specs(&plan, &own), demand(call));
+    let (specs, demand) = (specs(&plan, &own), demand(call, plan.paths.len()));
     let mut setup = Setup::new(&call.nic, &own.locals, specs, demand, &call.inner, budget)?;
     setup.create(&mut peer.waits).await?;
     let sizes = if setup.least_inline() < SIZE_BYTES {
@@ -103,7 +109,7 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
     let remote = Remote {
         offers: &plan.party.devices,
         ends: &remote_ends,
-        traffic_class: call.traffic_class().unwrap_or(0),
+        service: call.service(),
     };
     let connected = setup.connect(&remote, &mut peer.waits).await;
     connected.map_err(|error| error.joining(|| describe_process(&plan.party, peer.address())))?;
@@ -161,20 +167,21 @@ fn specs(plan: &Plan, own: &Introduction) -> Vec<PathSpec> {
     plan.paths.iter().map(spec).collect()
 }
 
-fn demand(call: &Call) -> Demand {
+fn demand(call: &Call, paths: usize) -> Demand {
     Demand {
         depths: Depths {
             send: SEND_QUEUE_DEPTH,
-            // The smallest that every driver takes; nothing is ever received by it.
-            receive: 1,
+            receive: if call.options.notify {
+                announcement_receives(paths)
+            } else {
+                // The smallest that every driver takes; nothing is ever received by it.
+                1
+            },
             inline: if call.inner.config.inline { INLINE } else { 0 },
         },
         reserve: 0,
-        receives: if call.options.notify {
-            Receives::Announcements(ANNOUNCEMENT_RECEIVES)
-        } else {
-            Receives::None
-        },
+        receives: call.options.notify.then_some(ANNOUNCED),
+        loops: false,
         notify: call.options.notify,
         offer_ece: false,
     }
@@ -198,10 +205,10 @@ fn finish(agreed: Agreed, peer: Peer, call: Call) -> Result<SendConnection, Erro
         peer: plan.party.devices,
     };
     tracing::info!(
-        "sending {names}, {}, MTU {}, traffic class {}",
+        "sending {names}, {}, MTU {}, {}",
         names.count_paths(),
         plan.paths[0].mtu,
-        call.traffic_class().unwrap_or(0),
+        call.service().describe(&call.nic, &call.inner.config),
     );
     let max_message = names
         .paths
@@ -228,10 +235,9 @@ fn finish(agreed: Agreed, peer: Peer, call: Call) -> Result<SendConnection, Erro
 }
 
 impl Call {
-    /// The environment's setting wins over the application's (pitfall 43: of the class alone, the
-    /// service level is something else).
-    fn traffic_class(&self) -> Option<u8> {
-        let config = &self.inner.config;
-        config.traffic_class.or(self.options.traffic_class)
+    /// What the packets of both directions carry.
+    fn service(&self) -> Service {
+        let wish = self.options.traffic_class;
+        Service::of_data(&self.inner.config, self.nic.link(), wish)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -10,57 +9,100 @@ use nix::libc;
 
 use crate::channel::Channel;
 use crate::config::Config;
+use crate::connect::peer::Reports;
 use crate::connect::waits::Waits;
 use crate::error::Error;
+use crate::interface::Route;
+use crate::owned::later;
 use crate::random;
 
-/// Connects to the listener at `peer`, of which `first` is the first attempt.
+/// An address that does not even refuse is given up after the pauses between all attempts and so much more.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Connects the device `name` to the listener at the end of `route`, of which `first` is the first attempt. One that refuses is called again,
+/// with a pause that grows by its first length each time, as NCCL does it: the listener's process may be about
+/// to start.
 pub(crate) async fn dial(
     first: io::Result<Channel>,
-    peer: SocketAddr,
+    route: &Route,
+    name: &str,
     config: &Config,
     waits: &mut Waits,
 ) -> Result<Channel, Error> {
-    let doing = || format!("connecting to the listener at {peer}");
-    let mut retries_left = config.socket_retries;
+    let doing = || format!("connecting {name} to the listener at {route}");
+    let began = Instant::now();
+    let limit = config.connect_timeout.unwrap_or_else(|| patience(config));
+    let deadline = later(began, limit);
+    let mut reports = Reports::new();
     let mut attempt = first;
+    let mut retries = 0;
     loop {
         let connected = match attempt {
-            Ok(channel) => connected(channel, waits).await,
+            Ok(channel) => connected(channel, deadline, waits).await,
             Err(error) => Err(error),
         };
         let error = match connected {
-            Ok(channel) => return Ok(channel),
-            Err(error) if may_pass(&error) && retries_left > 0 => error,
+            Ok(Some(channel)) => return Ok(channel),
+            Ok(None) => {
+                return Err(Error::Timeout {
+                    doing: format!("{}, waiting for a TCP connection", doing()),
+                    seconds: limit.as_secs(),
+                });
+            }
+            Err(error) if may_pass(&error) && retries < config.socket_retries => error,
             Err(error) => return Err(Error::socket(doing(), error)),
         };
-        retries_left -= 1;
-        // Half to three halves of the pause: ranks that failed together do not come back together.
-        let spread = config.socket_retry_pause.as_millis();
-        let spread = spread.min(u128::from(u32::MAX)) as u32;
-        let jitter = random::u32()? % spread.max(1);
-        let pause = config.socket_retry_pause / 2 + Duration::from_millis(u64::from(jitter));
+        retries += 1;
+        let pause = jitter(config.socket_retry_pause.saturating_mul(retries))?;
+        if reports.is_due(Instant::now()) {
+            tracing::info!("{} since {} s: {error}", doing(), began.elapsed().as_secs());
+        }
         tracing::debug!(%error, "{}: next attempt in {} ms", doing(), pause.as_millis());
-        waits.sleep_until(Instant::now() + pause).await?;
-        attempt = Channel::connect(peer);
+        waits
+            .sleep_until(deadline.min(later(Instant::now(), pause)))
+            .await?;
+        attempt = route.call();
     }
 }
 
-/// Waits until the stream is connected.
-async fn connected(mut channel: Channel, waits: &mut Waits) -> io::Result<Channel> {
-    poll_fn(|context| {
-        if let Err(error) = match channel.is_connected() {
-            Ok(true) => return Poll::Ready(Ok(())),
-            Ok(false) => waits.for_channel(context, &mut channel, None),
-            Err(error) => return Poll::Ready(Err(error)),
-        } {
-            return Poll::Ready(Err(io::Error::other(error)));
+/// The pauses between all attempts, and [`SILENCE`].
+fn patience(config: &Config) -> Duration {
+    let retries = config.socket_retries;
+    let pauses = u64::from(retries) * (u64::from(retries) + 1) / 2;
+    let pauses = u32::try_from(pauses).unwrap_or(u32::MAX);
+    let all = config.socket_retry_pause.saturating_mul(pauses);
+    all.saturating_add(SILENCE)
+}
+
+/// Half to three halves of `pause`: ranks that failed together do not come back together.
+fn jitter(pause: Duration) -> Result<Duration, Error> {
+    let spread = pause.as_millis().min(u128::from(u32::MAX)) as u32;
+    let jitter = random::u32()? % spread.max(1);
+    Ok(pause / 2 + Duration::from_millis(u64::from(jitter)))
+}
+
+/// Waits until the stream is connected; none if that takes until `deadline`.
+async fn connected(
+    mut channel: Channel,
+    deadline: Instant,
+    waits: &mut Waits,
+) -> io::Result<Option<Channel>> {
+    let is_connected = poll_fn(|context| {
+        if channel.is_connected()? {
+            return Poll::Ready(Ok::<_, io::Error>(true));
         }
+        if Instant::now() >= deadline {
+            return Poll::Ready(Ok(false));
+        }
+        let armed = waits.for_channel(context, &mut channel, Some(deadline));
+        armed.map_err(io::Error::other)?;
         Poll::Pending
-    })
-    .await?;
+    });
+    if !is_connected.await? {
+        return Ok(None);
+    }
     channel.stop_listening();
-    Ok(channel)
+    Ok(Some(channel))
 }
 
 /// Whether the next attempt may fare better: a full backlog, a route that is not there yet.
@@ -82,6 +124,7 @@ fn may_pass(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::net::SocketAddr;
     use std::pin::pin;
     use std::sync::Arc;
     use std::task::Context;
@@ -102,6 +145,14 @@ mod tests {
         (inner, waits)
     }
 
+    fn route(peer: SocketAddr) -> Route {
+        Route {
+            peer,
+            source: None,
+            others: vec!["10.1.3.3".parse().unwrap()],
+        }
+    }
+
     fn unused_address() -> SocketAddr {
         let listener = listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
         listener.local_addr().unwrap()
@@ -110,13 +161,9 @@ mod tests {
     #[test]
     fn a_listener_that_comes_late_is_reached() {
         let address = unused_address();
+        let route = route(address);
         let (inner, mut waits) = waits(10_000);
-        let mut dialing = pin!(dial(
-            Channel::connect(address),
-            address,
-            &inner.config,
-            &mut waits
-        ));
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
         let mut polling = Context::from_waker(polling());
         for _ in 0..50 {
             assert!(dialing.as_mut().poll(&mut polling).is_pending());
@@ -128,17 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_in_an_error_that_names_the_address() {
+    fn patience_ends_in_an_error_that_names_the_addresses() {
         let address = unused_address();
+        let route = route(address);
         let (inner, mut waits) = waits(3);
-        let mut dialing = pin!(dial(
-            Channel::connect(address),
-            address,
-            &inner.config,
-            &mut waits
-        ));
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
         let outcome = block_on(|context| dialing.as_mut().poll(context));
         let text = outcome.err().unwrap().to_string();
-        assert!(text.contains(&address.to_string()), "{text}");
+        let says = format!("{address} (its host also has 10.1.3.3");
+        assert!(text.contains(&says), "{text}");
     }
 }

@@ -113,7 +113,7 @@ impl Peer {
         }
         if self.reports.is_due(now) {
             tracing::info!(
-                "{}: waiting for {waiting_for} since {} s",
+                "{}: waiting since {} s for {waiting_for}",
                 self.doing,
                 now.duration_since(began).as_secs()
             );
@@ -194,26 +194,31 @@ impl Peer {
 }
 
 /// When a wait is reported.
-struct Reports {
+pub(crate) struct Reports {
     next: Instant,
     pause: Duration,
 }
 
 impl Reports {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             next: Instant::now() + FIRST_REPORT,
             pause: FIRST_REPORT,
         }
     }
 
-    fn is_due(&mut self, now: Instant) -> bool {
+    /// Whether a report is due; then the next one is later.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         if now < self.next {
             return false;
         }
         self.pause *= 2;
         self.next = now + self.pause;
         true
+    }
+
+    pub(crate) fn next(&self) -> Instant {
+        self.next
     }
 }
 

@@ -12,9 +12,11 @@ use crate::config::Config;
 use crate::connect::waits::{Budget, Waits};
 use crate::device::{Device, LocalPort};
 use crate::error::Error;
+use crate::flush;
 use crate::handshake::message::{DeviceOffer, QueuePairEnd};
 use crate::nic::Nic;
 use crate::path::{Depths, Join, Path, PathSpec};
+use crate::service::Service;
 use crate::transport::Inner;
 
 /// Receives that are posted with one call.
@@ -25,10 +27,10 @@ pub(crate) struct Ends {
     pub(crate) paths: Vec<Path>,
     /// One for each of the own devices.
     pub(crate) cqs: Vec<CompletionQueue>,
-    /// The sizes of the queue pairs, the same for all.
-    pub(crate) depths: Depths,
-    /// Receives that are posted for announcements.
-    pub(crate) announcements: u32,
+    /// Of a receiver, one for each of the own devices, which leads back to it: for flushing.
+    pub(crate) loops: Vec<Path>,
+    /// Receives that are posted on each path.
+    pub(crate) receives: u32,
 }
 
 /// What an end wants of its queue pairs.
@@ -37,8 +39,11 @@ pub(crate) struct Demand {
     pub(crate) depths: Depths,
     /// Completions of other queue pairs that a completion queue must have room for.
     pub(crate) reserve: u32,
-    /// Receives without buffers that are posted in advance.
-    pub(crate) receives: Receives,
+    /// Whether the queues are filled with receives in advance. These have no buffers, and come back
+    /// with this plus the number of their path.
+    pub(crate) receives: Option<u64>,
+    /// Queue pairs for flushing.
+    pub(crate) loops: bool,
     /// Completions wake who waits for them.
     pub(crate) notify: bool,
     /// Ask the driver for its options of enhanced connection establishment first.
@@ -48,30 +53,14 @@ pub(crate) struct Demand {
 impl Demand {
     /// Requests of a queue pair that can complete.
     fn completions(&self) -> u32 {
-        let receives = if self.receives == Receives::All {
-            self.depths.receive
-        } else {
-            0
-        };
-        self.depths.send + receives
+        self.depths.send + self.posted()
+    }
+
+    /// Receives of a queue pair that are posted in advance.
+    fn posted(&self) -> u32 {
+        self.receives.map_or(0, |_| self.depths.receive)
     }
 }
-
-/// Receives without buffers that are posted in advance.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Receives {
-    None,
-    /// As many as every queue holds. They come back with the number of their path.
-    All,
-    /// About so many, on the path of the announcements only. They come back with [`ANNOUNCED`].
-    Announcements(u32),
-}
-
-/// The path that announcements take. Their order does not matter: each entry has its own ready word.
-pub(crate) const ANNOUNCE_PATH: usize = 0;
-
-/// The id of a receive that an announcement has used up: no work request and no path has it.
-pub(crate) const ANNOUNCED: u64 = u64::MAX;
 
 /// Ends in the making.
 pub(crate) struct Setup<'a> {
@@ -88,7 +77,7 @@ pub(crate) struct Setup<'a> {
 pub(crate) struct Remote<'a> {
     pub(crate) offers: &'a [DeviceOffer],
     pub(crate) ends: &'a [QueuePairEnd],
-    pub(crate) traffic_class: u8,
+    pub(crate) service: Service,
 }
 
 impl<'a> Setup<'a> {
@@ -107,28 +96,12 @@ impl<'a> Setup<'a> {
             let on_it = specs.iter().filter(|spec| spec.device == device);
             on_it.count() as u32
         };
-        let mut announcements = 0;
-        let mut reserves = vec![demand.reserve; devices.len()];
-        if let Receives::Announcements(wanted) = demand.receives {
-            let device = specs[ANNOUNCE_PATH].device;
-            let attributes = &devices[device].attributes;
-            // A sender that has too few makes the receiver's announcements wait, no more.
-            announcements = wanted
-                .min(attributes.max_qp_wr)
-                .min(attributes.max_cqe / 4)
-                .max(1);
-            reserves[device] += announcements;
-        }
         for (index, device) in devices.iter().enumerate() {
             let limits = Limits {
                 max_qp_wr: device.attributes.max_qp_wr,
                 max_cqe: device.attributes.max_cqe,
             };
-            let demanded = Demand {
-                reserve: reserves[index],
-                ..demand
-            };
-            let fitting = fit(demanded, paths_on(index), limits);
+            let fitting = fit(demand, paths_on(index), limits);
             demand.depths = fitting.ok_or_else(|| too_small(device, paths_on(index)))?;
         }
         let per_path = demand.completions();
@@ -137,7 +110,7 @@ impl<'a> Setup<'a> {
             .enumerate()
             .map(|(index, device)| {
                 let context = device.pd.context();
-                let depth = (paths_on(index) * per_path + reserves[index]).max(1);
+                let depth = (paths_on(index) * per_path + demand.reserve).max(1);
                 if demand.notify {
                     inner.monitor.create_cq(device.token, context, depth)
                 } else {
@@ -149,8 +122,8 @@ impl<'a> Setup<'a> {
             ends: Ends {
                 paths: Vec::with_capacity(specs.len()),
                 cqs,
-                depths: demand.depths,
-                announcements,
+                loops: Vec::new(),
+                receives: demand.posted(),
             },
             specs,
             demand,
@@ -168,7 +141,7 @@ impl<'a> Setup<'a> {
             let spec = &self.specs[number];
             let device = &self.devices[spec.device];
             let cq = &self.ends.cqs[spec.device];
-            let mut path = Path::create(device, cq, spec, self.depths_of_next())?;
+            let mut path = Path::create(device, cq, spec, self.demand.depths)?;
             let pkey_index = self.locals[spec.device].pkey_index;
             self.retry(waits, || {
                 path.to_init(device, pkey_index, Access::REMOTE_WRITE)
@@ -177,29 +150,17 @@ impl<'a> Setup<'a> {
             if self.demand.offer_ece {
                 path.offer_ece();
             }
-            let (id, receives) = match self.demand.receives {
-                Receives::All => (number as u64, self.demand.depths.receive),
-                Receives::Announcements(_) if number == ANNOUNCE_PATH => {
-                    (ANNOUNCED, self.ends.announcements)
-                }
-                _ => (0, 0),
-            };
-            post_receives(&path.queue_pair, id, receives).map_err(|source| Error::Post {
-                connection: format!("queue pair {:#x}", path.queue_pair.number()),
-                source: Arc::new(source),
-            })?;
+            if let Some(first) = self.demand.receives {
+                let id = first + number as u64;
+                let posted = post_receives(&path.queue_pair, id, self.ends.receives);
+                posted.map_err(|source| Error::Post {
+                    connection: format!("queue pair {:#x}", path.queue_pair.number()),
+                    source: Arc::new(source),
+                })?;
+            }
             self.ends.paths.push(path);
         }
         Ok(())
-    }
-
-    /// The sizes of the queue pair that is created next.
-    fn depths_of_next(&self) -> Depths {
-        let mut depths = self.demand.depths;
-        if self.ends.paths.len() == ANNOUNCE_PATH {
-            depths.receive = depths.receive.max(self.ends.announcements);
-        }
-        depths
     }
 
     /// Connects the queue pairs to the peer's, ready to receive and to send.
@@ -222,13 +183,42 @@ impl<'a> Setup<'a> {
                 offer: &remote.offers[spec.peer_device],
                 remote: *end,
                 mtu: spec.mtu,
-                traffic_class: remote.traffic_class,
+                service: remote.service,
             };
             self.retry(waits, || path.to_rtr(&join)).await?;
             self.retry(waits, || path.to_rts(&join)).await?;
             path.settle_ece();
         }
         self.ends.paths = paths;
+        if self.demand.loops {
+            self.connect_loops(remote.service, waits).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the queue pairs for flushing: each is connected to itself.
+    async fn connect_loops(&mut self, service: Service, waits: &mut Waits) -> Result<(), Error> {
+        for (index, (device, local)) in self.devices.iter().zip(self.locals).enumerate() {
+            self.budget.take().await;
+            let offer = device.offer(local);
+            let (spec, depths) = (flush::spec(index, &offer), flush::depths(device));
+            let path = Path::create(device, &self.ends.cqs[index], &spec, depths)?;
+            let (pkey_index, access) = (local.pkey_index, Access::REMOTE_READ);
+            self.retry(waits, || path.to_init(device, pkey_index, access))
+                .await?;
+            let join = Join {
+                config: self.config,
+                device,
+                local,
+                offer: &offer,
+                remote: path.end(),
+                mtu: spec.mtu,
+                service,
+            };
+            self.retry(waits, || path.to_rtr(&join)).await?;
+            self.retry(waits, || path.to_rts(&join)).await?;
+            self.ends.loops.push(path);
+        }
         Ok(())
     }
 
@@ -310,7 +300,7 @@ fn fit(demand: Demand, paths: u32, limits: Limits) -> Option<Depths> {
         .saturating_sub(demand.reserve)
         .checked_div(paths)
         .unwrap_or(u32::MAX);
-    if demand.receives != Receives::All {
+    if demand.receives.is_none() {
         send = send.min(share);
     } else if send + receive > share {
         // Each gives up the same part of its depth.
@@ -349,11 +339,8 @@ mod tests {
                 inline: 48,
             },
             reserve: 9,
-            receives: if post_receives {
-                Receives::All
-            } else {
-                Receives::None
-            },
+            receives: post_receives.then_some(0),
+            loops: false,
             notify: false,
             offer_ece: false,
         }

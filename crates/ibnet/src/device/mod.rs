@@ -70,6 +70,24 @@ impl Device {
         self.port.local_port()
     }
 
+    /// If the address of `offer`, with which a connection was made, has gone from the port since:
+    /// what that means, in words.
+    pub(crate) fn lost_address(&self, offer: &DeviceOffer) -> Option<String> {
+        let gid = offer.gid();
+        self.port.has_lost(offer.gid_index, gid).then(|| {
+            let address = gid
+                .ipv4_mapped()
+                .map_or_else(|| gid.to_string(), |v4| v4.to_string());
+            format!(
+                "the address {address} has gone from GID {} of {} since the connection was made: it \
+                 was removed from its network interface, or the table was filled anew; connections \
+                 made from now on use what is there",
+                offer.gid_index,
+                self.label()
+            )
+        })
+    }
+
     /// What would be used now, and why. Nothing is taken from earlier.
     pub(crate) fn report(&self) -> Result<PortReport, Error> {
         self.port.report()

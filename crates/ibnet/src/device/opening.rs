@@ -263,9 +263,11 @@ mod tests {
         assert_eq!(gone.state, NodeState::Missing);
 
         let library = "/opt/rdma/lib/libibverbs.so.1";
-        let mut config = Config::default();
-        config.sysfs = root.path().to_owned();
-        config.device_nodes = dev;
+        let mut config = Config {
+            sysfs: root.path().to_owned(),
+            device_nodes: dev,
+            ..Config::default()
+        };
         let lines = unlisted(&[], library, &config);
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("mlx5_0") && lines[0].contains("uverbs0 is missing"));

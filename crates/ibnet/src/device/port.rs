@@ -146,6 +146,13 @@ impl PortCache {
             .collect()
     }
 
+    /// Whether the address of a connection has gone: there is another in its place of the table, or
+    /// none. Not if that cannot be told.
+    pub(super) fn has_lost(&self, index: u8, gid: verbs::Gid) -> bool {
+        let now = self.context.gid(self.port, index.into());
+        !gid.is_zero() && now.is_ok_and(|now| now != gid)
+    }
+
     /// What would be used now, and why. Nothing is taken from earlier.
     pub(super) fn report(&self) -> Result<PortReport, Error> {
         let attributes = attributes(&self.context, self.port)?;

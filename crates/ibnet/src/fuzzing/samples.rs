@@ -7,6 +7,7 @@ use crate::handshake::message::{
     QueuePairEnd, RemoteArea, Wishes,
 };
 use crate::ring;
+use crate::service::Service;
 
 /// What the listener of every target gave to its peers.
 pub(super) const COOKIE: Cookie = *b"a secret cookie!";
@@ -22,7 +23,10 @@ pub(super) fn message(kind: usize, devices: usize) -> Message {
             party: party("client", devices),
             wishes: Wishes {
                 queue_pairs: 1,
-                traffic_class: Some(106),
+                service: Service {
+                    level: 3,
+                    traffic_class: 106,
+                },
                 notify: true,
             },
         }),

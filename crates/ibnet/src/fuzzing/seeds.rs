@@ -56,13 +56,14 @@ fn messages() -> Vec<Seed> {
 
 fn handles() -> Vec<Seed> {
     let addresses = [
-        ("ipv4", "10.1.2.3:4567"),
-        ("ipv6", "[2001:db8::1]:65535"),
-        ("link_local", "[fe80::1%7]:1"),
+        ("ipv4", "10.1.2.3:4567", "10.1.3.3"),
+        ("ipv6", "[2001:db8::1]:65535", "2001:db8::2"),
+        ("link_local", "[fe80::1%7]:1", "10.1.2.3"),
     ];
     addresses
-        .map(|(name, address)| {
-            let handle = Handle::new(address.parse().unwrap(), samples::COOKIE);
+        .map(|(name, address, other)| {
+            let others = [other.parse().unwrap()];
+            let handle = Handle::new(address.parse().unwrap(), samples::COOKIE, others);
             ("handle", name.to_owned(), handle.to_bytes().to_vec())
         })
         .to_vec()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::handle::Handle;
 use crate::hca::{HcaFilter, Placement};
-use crate::interface::{LocalAddress, choose};
+use crate::interface::{Address, Interface, State, Wanted, choose};
 
 /// Any bytes as a handle.
 pub fn handle(data: &[u8]) {
@@ -44,19 +44,37 @@ pub fn config(data: &[u8]) {
 
 /// Every number that is accepted can be used as it is (pitfall 21).
 fn within_bounds(config: &Config) {
-    assert!(config.timeout <= 31 && config.retry_count <= 7 && config.service_level <= 15);
+    assert!(
+        config.timeout <= 31
+            && config.retry_count <= 7
+            && config.service_level.is_none_or(|level| level <= 15)
+    );
     assert!((1..=128).contains(&config.queue_pairs));
-    assert!(config.min_part >= 128);
-    assert!(config.connect_timeout >= Duration::from_secs(1));
+    assert!(config.least_part() >= 128);
+    assert!(
+        config
+            .connect_timeout
+            .is_none_or(|limit| limit >= Duration::from_secs(1))
+    );
     if let Some(ports) = &config.ports {
         assert!(*ports.start() > 0 && ports.start() <= ports.end());
     }
-    let addresses = ["lo", "eth0", "docker0"].map(|name| LocalAddress {
-        interface: name.to_owned(),
-        address: SocketAddr::from(([10, 0, 0, 1], 0)),
+    let interfaces = ["lo", "eth0", "docker0"].map(|name| Interface {
+        name: name.to_owned(),
+        state: State::Running,
+        addresses: vec![Address {
+            address: SocketAddr::from(([10, 0, 0, 1], 0)),
+            prefix: Some(24),
+        }],
     });
-    if let Ok(chosen) = choose(&addresses, &config.interfaces, config.family) {
-        assert!(addresses.contains(chosen));
+    let wanted = Wanted {
+        filter: &config.interfaces,
+        family: config.family,
+        near: None,
+    };
+    if let Ok(choice) = choose(&interfaces, &wanted) {
+        let name = choice.best.interface;
+        assert!(interfaces.iter().any(|interface| interface.name == name));
     }
 }
 

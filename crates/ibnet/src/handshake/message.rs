@@ -10,9 +10,10 @@ use verbs::{Gid, LinkLayer, Mtu};
 
 use crate::handle::Cookie;
 use crate::ring;
+use crate::service::{MAX_LEVEL, Service};
 
 /// Version of the protocol. Both ends must have the same.
-pub(crate) const PROTOCOL: u16 = 3;
+pub(crate) const PROTOCOL: u16 = 4;
 
 /// The most devices of one end of a connection.
 pub(crate) const MAX_DEVICES: usize = 8;
@@ -47,8 +48,8 @@ pub(crate) struct Hello {
 pub(crate) struct Wishes {
     /// Queue pairs for each pair of devices: 1..=[`MAX_PATHS`].
     pub(crate) queue_pairs: u8,
-    /// Traffic class of its packets, for a listener that has none of its own.
-    pub(crate) traffic_class: Option<u8>,
+    /// What the packets of both directions carry.
+    pub(crate) service: Service,
     /// It does not poll all the time: each announcement comes with an immediate, for which it has
     /// receives posted. The listener does as it is told.
     pub(crate) notify: bool,
@@ -221,6 +222,10 @@ impl Hello {
         ensure(
             (1..=MAX_PATHS).contains(&usize::from(self.wishes.queue_pairs)),
             "a number of queue pairs out of range",
+        )?;
+        ensure(
+            self.wishes.service.level <= MAX_LEVEL,
+            "a service level that does not exist",
         )?;
         self.party.check()
     }

@@ -6,6 +6,7 @@ use super::frame::{Decoder, MAX_MESSAGE, encode};
 use super::message::*;
 use super::plan::decide;
 use crate::ring;
+use crate::service::Service;
 
 fn offer(name: &str) -> DeviceOffer {
     DeviceOffer {
@@ -272,7 +273,7 @@ fn a_number_of_queue_pairs_is_bounded() {
             party: party("a0"),
             wishes: Wishes {
                 queue_pairs,
-                traffic_class: None,
+                service: Service::default(),
                 notify: true,
             },
         });

@@ -129,6 +129,10 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
+        // In a forked child the lock may have been held by the thread that is not there.
+        if self.attention.is_inherited() {
+            return;
+        }
         // The timer may go off for nothing.
         if let Some(time) = self.set_to {
             self.alarms.lock().entries.remove(&(time, self.number));

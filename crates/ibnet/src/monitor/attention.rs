@@ -8,38 +8,62 @@ use std::task::Waker;
 
 /// Bits that tell the owner of a connection to look at something off the hot path, and how to wake
 /// it if it does not poll.
-#[derive(Default)]
 pub(crate) struct Attention {
-    bits: AtomicU32,
+    /// The bits, and below them the number of forks ([`verbs::forks`]) of the process that made
+    /// this: a forked child, for whom nothing is right, finds with the same look that it differs.
+    word: AtomicU32,
     /// Of the one who waits; there is at most one, because waiting borrows the connection.
     waker: Mutex<Option<Waker>>,
 }
 
 /// Something happened on the control channel.
-pub(crate) const CONTROL: u32 = 1;
+pub(crate) const CONTROL: u32 = 1 << 28;
 /// The device or the queue pair is beyond repair.
-pub(crate) const FATAL: u32 = 2;
+pub(crate) const FATAL: u32 = 1 << 29;
 /// Set by the owner itself: the connection is ending, keep looking.
-pub(crate) const ENDING: u32 = 4;
+pub(crate) const ENDING: u32 = 1 << 30;
 /// A port of the connection has gained or lost its link, or its address.
-pub(crate) const PORT: u32 = 8;
+pub(crate) const PORT: u32 = 1 << 31;
+
+const NEWS: u32 = CONTROL | FATAL | ENDING | PORT;
+
+impl Default for Attention {
+    fn default() -> Self {
+        Self {
+            word: AtomicU32::new(verbs::forks() & !NEWS),
+            waker: Mutex::default(),
+        }
+    }
+}
 
 impl Attention {
-    /// The bits that are set. The cheap check of the hot path.
+    /// Whether there is anything to look at: a bit, or that this is a forked child. The cheap check
+    /// of the hot path.
+    #[inline]
+    pub(crate) fn is_needed(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != verbs::forks()
+    }
+
+    /// Whether this process is a forked child of the one that made this.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & !NEWS != verbs::forks()
+    }
+
+    /// The bits that are set.
     pub(crate) fn bits(&self) -> u32 {
-        self.bits.load(Ordering::Relaxed)
+        self.word.load(Ordering::Relaxed) & NEWS
     }
 
     /// Sets `bits`, and wakes who waits. Not to be called with a lock held: see
     /// [`wake`](Self::wake).
     pub(crate) fn raise(&self, bits: u32) {
-        self.bits.fetch_or(bits, Ordering::Release);
+        self.word.fetch_or(bits, Ordering::Release);
         self.wake();
     }
 
     /// Clears `bits`, and sees everything that was done before they were raised.
     pub(crate) fn clear(&self, bits: u32) {
-        self.bits.fetch_and(!bits, Ordering::AcqRel);
+        self.word.fetch_and(!bits, Ordering::AcqRel);
     }
 
     /// Wakes who waits, if anybody does. Not to be called with a lock held: what a waker does is
@@ -71,7 +95,7 @@ impl Attention {
 
 impl fmt::Debug for Attention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Attention").field(&self.bits).finish()
+        f.debug_tuple("Attention").field(&self.word).finish()
     }
 }
 

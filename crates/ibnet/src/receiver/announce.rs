@@ -5,7 +5,6 @@ use std::slice;
 use verbs::{RemoteAddress, Sge};
 
 use super::RecvConnection;
-use crate::connect::setup::ANNOUNCE_PATH;
 use crate::error::Failed;
 use crate::ring::{self, ENTRIES};
 use crate::work_id::WorkId;
@@ -20,39 +19,44 @@ impl RecvConnection {
         if before_end < count {
             self.announce_slots(0, count - before_end)?;
         }
+        self.announce_path += 1;
+        if self.announce_path == self.core.paths.len() {
+            self.announce_path = 0;
+        }
         Ok(())
     }
 
     /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
     #[inline]
     fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Failed> {
-        let path = &mut self.core.paths[ANNOUNCE_PATH];
+        let path = &mut self.core.paths[self.announce_path];
+        let since_signal = &mut self.announced_since_signal[self.announce_path];
         let entry_bytes = self.staging.entry_bytes();
         let length = (count * entry_bytes) as u32;
         let write = &mut self.announcement;
         write.set_local(Some(Sge {
             address: self.staging.address_of(slot),
             length,
-            lkey: self.announce_keys.0,
+            lkey: self.staging.lkey(path.device),
         }));
         write.set_remote(RemoteAddress {
             address: self.ring.address + (slot * entry_bytes) as u64,
-            rkey: self.announce_keys.1,
+            rkey: self.ring.rkeys[path.peer_device],
         });
         write.set_inline(length <= path.max_inline);
         path.posted(1);
-        self.announced_since_signal += 1;
+        *since_signal += 1;
         // Unsignalled requests hold their place in the queue until a later signalled one is done.
-        let is_signaled = self.announced_since_signal >= path.depth() / 4;
+        let is_signaled = *since_signal >= path.depth() / 4;
         write.set_signaled(is_signaled);
         if is_signaled {
             let work = WorkId {
-                path: ANNOUNCE_PATH,
+                path: self.announce_path,
                 parts: 0,
-                requests: self.announced_since_signal,
+                requests: *since_signal,
             };
             write.set_wr_id(work.encode());
-            self.announced_since_signal = 0;
+            *since_signal = 0;
         }
         // SAFETY: the entries lie in this connection's staging area, which is freed after the
         // queue pairs; a slot is written again only after its message has arrived, which the

@@ -5,6 +5,7 @@ use verbs::{RecvRequest, WcOpcode, WorkCompletion};
 use super::RecvConnection;
 use crate::connection::{Core, End};
 use crate::error::Failed;
+use crate::flush;
 use crate::inbox::Violation;
 use crate::requests::RequestId;
 use crate::work_id::WorkId;
@@ -86,7 +87,7 @@ impl End for RecvConnection {
             return Ok(());
         }
         if opcode == WcOpcode::RDMA_READ {
-            let request = self.flusher.finished(completion.wr_id());
+            let request = flush::finished(&mut self.core.loops, completion.wr_id());
             if let Some(flush) = self.requests.at(request) {
                 flush.outstanding = flush.outstanding.saturating_sub(1);
             }

@@ -2,8 +2,8 @@
 
 use verbs::WorkCompletion;
 
-use super::SendConnection;
-use crate::connect::setup::{ANNOUNCE_PATH, ANNOUNCED, post_receives};
+use super::{ANNOUNCED, Announcements, SendConnection};
+use crate::connect::setup::post_receives;
 use crate::connection::{Core, End};
 use crate::error::Failed;
 use crate::handshake::message::Closing;
@@ -16,17 +16,17 @@ impl SendConnection {
     /// Out of the way of [`complete`](Self::complete), whose other cases are those that count.
     #[cold]
     fn announced(&mut self, wr_id: u64) {
-        let announcements = &mut self.announcements;
-        if wr_id != ANNOUNCED {
+        let Announcements { batch, to_replace } = &mut self.announcements;
+        let path = (wr_id ^ ANNOUNCED) as usize;
+        let (Some(path), Some(used)) = (self.core.paths.get(path), to_replace.get_mut(path)) else {
+            return;
+        };
+        *used += 1;
+        if *used < *batch {
             return;
         }
-        announcements.to_replace += 1;
-        if announcements.to_replace < announcements.batch {
-            return;
-        }
-        announcements.to_replace = 0;
-        let queue_pair = &self.core.paths[ANNOUNCE_PATH].queue_pair;
-        if let Err(error) = post_receives(queue_pair, ANNOUNCED, announcements.batch) {
+        *used = 0;
+        if let Err(error) = post_receives(&path.queue_pair, wr_id, *batch) {
             // Every later call gets the error.
             self.core.post_failed(error);
         }

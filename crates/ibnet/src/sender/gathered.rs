@@ -106,7 +106,8 @@ impl SendConnection {
             rkey: self.matching.rkey(found.id, path.peer_device),
         });
         write.set_immediate(immediate.encode());
-        write.set_inline(size <= path.max_inline);
+        let can_be_inline = region.is_none_or(Region::can_be_inline);
+        write.set_inline(size <= path.max_inline && can_be_inline);
         write.set_signaled(false);
         path.posted(1);
         self.matching.take(found);

@@ -9,6 +9,7 @@ use crate::error::{Error, Failed};
 use crate::immediate::SizeTold;
 use crate::observer::{self, Piece};
 use crate::outgoing::{Outgoing, Part, Shape};
+use crate::region::Region;
 use crate::ring::{self, SIZE_BYTES};
 use crate::stripe::{self, Split};
 use crate::work_id::WorkId;
@@ -73,6 +74,7 @@ impl SendConnection {
             lkey: message.region.map_or(0, |region| region.lkey(device)),
             rkey: self.matching.rkey(message.id, peer_device),
             max_inline,
+            can_be_inline: message.region.is_none_or(Region::can_be_inline),
         };
         let (part_offset, part_bytes) = message.split.part(message.size, index);
         let writes = stripe::write_count(part_bytes, self.largest_write);

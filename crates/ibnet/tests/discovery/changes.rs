@@ -174,6 +174,38 @@ fn the_choice_follows_every_change_and_connections_work_with_it() {
     }
 }
 
+/// A receive, of which the sender cannot learn.
+fn announce(receiving: &mut RecvConnection) -> Result<(), Error> {
+    let receive = receiving.recv(receiving.registrar().buffer(5)?, 0)?;
+    receiving.wait(receive).map(drop)
+}
+
+#[test]
+fn a_connection_whose_address_has_gone_says_so_and_new_ones_use_the_new_one() {
+    let bench = Bench::new(&[("NCCL_IB_TIMEOUT", "1"), ("NCCL_IB_RETRY_CNT", "1")]);
+    let (mut sending, mut receiving) = bench.connect(0).unwrap();
+    talk(&mut sending, &mut receiving).unwrap();
+    let old = bench.chosen();
+    bench.port("a0", 1).set_gids([GidSlot::Empty, v4(99)]);
+    let error = announce(&mut receiving).unwrap_err().to_string();
+    let address = old.trim_start_matches("::ffff:");
+    for part in [
+        address,
+        "has gone from GID 3 of a0:1",
+        "connections made from now on",
+    ] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    let (mut sending, mut receiving) = bench.connect(0).unwrap();
+    talk(&mut sending, &mut receiving).unwrap();
+    assert_eq!(bench.chosen(), "::ffff:10.0.0.99");
+    // Another reason is told as such.
+    bench.port("a0", 1).down();
+    let error = announce(&mut receiving).unwrap_err().to_string();
+    assert!(!error.contains("has gone"), "{error}");
+    assert!(error.contains("did not answer"), "{error}");
+}
+
 #[test]
 fn a_device_that_failed_serves_again() {
     // Pitfall 8: a fatal event ends the connections that there are, not those to come.

@@ -109,6 +109,12 @@ fn every_field_of_a_hello() {
         ("a number of queue pairs out of range", |hello| {
             hello.queue_pairs = 255
         }),
+        ("a service level that does not exist", |hello| {
+            hello.service_level = 16
+        }),
+        ("a service level that does not exist", |hello| {
+            hello.service_level = 255
+        }),
     ];
     drop(device);
     let before = stage.fabric.live_objects();
@@ -122,9 +128,9 @@ fn every_field_of_a_hello() {
         spoil(&mut hello.party.devices[0]);
         is_dropped(&mut besieged, &frame(HELLO, &hello), why);
     }
-    // An optional thing that is neither there nor not.
+    // A choice that is neither yes nor no.
     let mut last = body(HELLO, &good);
-    assert_eq!(last.pop(), Some(0), "no traffic class");
+    assert_eq!(last.pop(), Some(0), "no notices");
     last.push(2);
     is_dropped(
         &mut besieged,

@@ -135,7 +135,8 @@ impl Device {
             cookie,
             party: self.party(),
             queue_pairs: 1,
-            traffic_class: None,
+            service_level: 0,
+            traffic_class: 0,
             notify: 0,
         }
     }

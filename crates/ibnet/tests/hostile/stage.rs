@@ -64,7 +64,7 @@ impl Stage {
         let mut config = Config::default();
         config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
         config.interfaces = InterfaceFilter::parse("=lo");
-        config.connect_timeout = Duration::from_secs(10);
+        config.connect_timeout = Some(Duration::from_secs(10));
         (config.timeout, config.retry_count) = (10, 1);
         change(&mut config);
         Transport::with_library(self.fabric.library(), config).unwrap()
@@ -232,7 +232,7 @@ pub(crate) fn handle(address: SocketAddr, cookie: [u8; 16]) -> Handle {
     };
     let mut bytes = [0; Handle::SIZE];
     bytes[..4].copy_from_slice(b"IBNT");
-    bytes[4..6].copy_from_slice(&[1, 4]);
+    bytes[4..6].copy_from_slice(&[2, 4]);
     bytes[6..8].copy_from_slice(&v4.port().to_be_bytes());
     bytes[8..12].copy_from_slice(&v4.ip().octets());
     bytes[28..44].copy_from_slice(&cookie);

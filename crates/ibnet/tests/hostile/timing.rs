@@ -15,7 +15,7 @@ fn a_client_that_stalls_in_any_state_is_dropped_at_the_deadline() {
     // Pitfalls 37 and 49.
     let stage = Stage::new();
     let mut besieged = stage.listen();
-    let attacked = stage.open("real", |config| config.connect_timeout = SOON);
+    let attacked = stage.open("real", |config| config.connect_timeout = Some(SOON));
     besieged.listener = attacked.listen(0).unwrap();
     let before = stage.fabric.live_objects();
     let device = Device::open(&stage.fabric);
@@ -97,7 +97,7 @@ impl crate::wire::Wire for Ignored {
 fn a_listener_that_stalls_in_any_state_is_given_up_at_the_deadline() {
     // Pitfall 37.
     let stage = Stage::new();
-    let victim = stage.open("real", |config| config.connect_timeout = SOON);
+    let victim = stage.open("real", |config| config.connect_timeout = Some(SOON));
     let trap = Trap::new(&stage.fabric);
     let end = crate::rogue::End::new(&trap.device);
     let plan = frame(PLAN, &trap.plan(&end));

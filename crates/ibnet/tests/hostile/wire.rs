@@ -6,7 +6,7 @@
 //! and the thing, or a 0.
 
 /// The protocol's version.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 
 /// Kinds of messages.
 pub(crate) const HELLO: u64 = 0;
@@ -115,7 +115,8 @@ messages! {
         cookie: [u8; 16],
         party: Party,
         queue_pairs: u8,
-        traffic_class: Option<u8>,
+        service_level: u8,
+        traffic_class: u8,
         notify: u8,
     }
 

@@ -4,16 +4,18 @@ use ibnet::{
     Config, ConnectOptions, HcaFilter, InterfaceFilter, RecvConnection, SendConnection, Transport,
 };
 use simverbs::Fabric;
+use verbs::Library;
 
-/// A connection from sim0 to sim1.
-pub(crate) fn connect(fabric: &Fabric) -> (SendConnection, RecvConnection) {
-    let open = |device: &str| {
-        let mut config = Config::default();
-        config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo");
-        Transport::with_library(fabric.library(), config).unwrap()
-    };
-    let (from, to) = (open("sim0"), open("sim1"));
+/// A transport on one device.
+pub(crate) fn open(library: Library, device: &str) -> Transport {
+    let mut config = Config::default();
+    config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
+    config.interfaces = InterfaceFilter::parse("=lo");
+    Transport::with_library(library, config).unwrap()
+}
+
+/// A connection between the first devices of two transports.
+pub(crate) fn join(from: &Transport, to: &Transport) -> (SendConnection, RecvConnection) {
     let mut listener = to.listen(0).unwrap();
     let handle = listener.handle();
     let mut connecting = from.connect(0, &handle, ConnectOptions::default()).unwrap();
@@ -27,4 +29,12 @@ pub(crate) fn connect(fabric: &Fabric) -> (SendConnection, RecvConnection) {
         }
     }
     (sending.unwrap(), receiving.unwrap())
+}
+
+/// A connection from sim0 to sim1.
+pub(crate) fn connect(fabric: &Fabric) -> (SendConnection, RecvConnection) {
+    join(
+        &open(fabric.library(), "sim0"),
+        &open(fabric.library(), "sim1"),
+    )
 }

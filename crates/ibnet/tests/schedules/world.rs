@@ -99,7 +99,7 @@ impl World {
             let mut config = config(&mut random, &devices);
             config.queue_pairs = [1, 2, 16, 128][random.index(4)];
             config.split_data = true;
-            config.min_part = 128;
+            config.min_part = Some(128);
             config.first_entry = [0, 0_u64.wrapping_sub(20), (1 << 32) - 20][random.index(3)];
             End {
                 devices,
@@ -202,7 +202,7 @@ fn config(random: &mut Random, devices: &[String]) -> Config {
     config.interfaces = InterfaceFilter::parse("=lo");
     config.queue_pairs = [1, 1, 2, 3][random.index(4)];
     config.split_data = random.chance(2);
-    config.min_part = [128, 1024, 64 * 1024][random.index(3)];
+    config.min_part = [Some(128), Some(1024), None][random.index(3)];
     config.adaptive_routing = [None, Some(false), Some(true)][random.index(3)];
     config.adaptive_routing_threshold = [0, 300, 8192][random.index(3)];
     config.inline = random.chance(2);

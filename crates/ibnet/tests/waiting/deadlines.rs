@@ -103,7 +103,7 @@ fn the_longest_time_is_for_ever() {
     const FOR_EVER: Duration = Duration::MAX;
     let fabric = fabric();
     let mut config = crate::rig::config();
-    config.connect_timeout = FOR_EVER;
+    config.connect_timeout = Some(FOR_EVER);
     let transport = ibnet::Transport::with_library(fabric.library(), config).unwrap();
     for notify in [BOTH, NEITHER] {
         let mut listener = transport

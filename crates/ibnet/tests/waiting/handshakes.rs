@@ -112,7 +112,7 @@ fn a_listener_that_is_gone_is_called_again_and_then_given_up() {
 fn a_handshake_that_stalls_ends_in_time_although_nobody_polls() {
     let fabric = fabric();
     let mut config = config();
-    config.connect_timeout = Duration::from_secs(1);
+    config.connect_timeout = Some(Duration::from_secs(1));
     let transport = Transport::with_library(fabric.library(), config).unwrap();
     // Nobody accepts.
     let listener = transport.listen(1).unwrap();

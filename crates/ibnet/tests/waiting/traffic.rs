@@ -92,7 +92,7 @@ fn many_paths_over_several_devices_are_waited_for() {
     let mut config = crate::rig::config();
     config.queue_pairs = 3;
     config.split_data = true;
-    config.min_part = 128;
+    config.min_part = Some(128);
     let transport = ibnet::Transport::with_library(fabric.library(), config).unwrap();
     let from = transport.merge(&[0, 2]).unwrap();
     let to = transport.merge(&[1, 3]).unwrap();

@@ -2,6 +2,7 @@
 
 use ibnet::{Error, RecvBuffer, RequestId};
 
+use crate::log::Log;
 use crate::rig::{connection, ends, fabric, filled, join, message};
 
 const NOWHERE: RecvBuffer<'static> = RecvBuffer {
@@ -169,7 +170,7 @@ fn a_message_whose_tag_nobody_has_waits_and_somebody_hears_of_it() {
     let (mut sending, mut receiving) = connection(&fabric);
     let group = [5, 1].map(|tag| (receiving.registrar().buffer(8).unwrap(), tag));
     let receive = receiving.recv_group(group.into()).unwrap();
-    let log = Log::default();
+    let log = Log::of(tracing::Level::WARN);
     tracing::subscriber::with_default(log.clone(), || {
         let send = sending.send(filled(&sending, 8, 7), 1).unwrap();
         sending.wait(send).unwrap();
@@ -179,7 +180,7 @@ fn a_message_whose_tag_nobody_has_waits_and_somebody_hears_of_it() {
             assert_eq!(refused.unwrap(), None);
         }
     });
-    let lines = log.0.lock().unwrap();
+    let lines = log.lines();
     let [line] = &lines[..] else {
         panic!("{lines:?}");
     };
@@ -197,40 +198,4 @@ fn a_message_whose_tag_nobody_has_waits_and_somebody_hears_of_it() {
         sending.wait(send).unwrap();
     }
     receiving.wait_group(receive).unwrap();
-}
-
-/// Keeps the messages of warnings.
-#[derive(Clone, Default)]
-struct Log(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Message(String);
-        impl tracing::field::Visit for Message {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                if field.name() == "message" {
-                    self.0 = format!("{value:?}");
-                }
-            }
-        }
-        let mut message = Message(String::new());
-        event.record(&mut message);
-        self.0.lock().unwrap().push(message.0);
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
 }

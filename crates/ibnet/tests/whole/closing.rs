@@ -1,13 +1,15 @@
 //! Closing: in any order, whatever is outstanding or broken, and never hanging.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use ibnet::{RecvConnection, SendConnection};
+use ibnet::{Error, RecvConnection, SendConnection};
 use simverbs::{Stage, Verb, When};
 use verbs::{QueuePairState, WcStatus};
 
-use crate::rig::{PATIENCE, connection, ends, expect_nothing_left, fabric, filled, join, message};
+use crate::rig::{
+    PATIENCE, connection, ends, eventually, expect_nothing_left, fabric, filled, join, message,
+};
 
 const EIO: i32 = 5;
 const SIZE: usize = 300_000;
@@ -67,6 +69,27 @@ fn both_ends_close_in_any_order_with_requests_in_flight() {
 }
 
 #[test]
+fn a_send_into_what_a_receiver_has_announced_before_it_closed_is_accepted_and_test_tells() {
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
+    for tag in 0..2 {
+        let buffer = receiving.registrar().buffer(64).unwrap();
+        drop(receiving.recv(buffer, tag).unwrap());
+    }
+    receiving.close().unwrap();
+    // The farewell arrives.
+    std::thread::sleep(Duration::from_millis(100));
+    let tickets = [0, 1].map(|tag| sending.send(filled(&sending, 64, 1), tag).unwrap());
+    for ticket in tickets {
+        let error = sending.wait(ticket).unwrap_err();
+        assert!(matches!(error, Error::PeerClosed { .. }), "{error}");
+    }
+    // It is over now.
+    let late = sending.send(filled(&sending, 64, 1), 2).unwrap_err();
+    assert!(matches!(late, Error::PeerClosed { .. }), "{late}");
+}
+
+#[test]
 fn whatever_cannot_be_torn_down_the_rest_is() {
     // Pitfall 96: the first error does not end the closing.
     for (verb, errno) in [
@@ -78,12 +101,18 @@ fn whatever_cannot_be_torn_down_the_rest_is() {
         let fabric = fabric(2, 2);
         let (sender, receiver) = ends(&fabric, |_| {});
         let before = fabric.live_objects();
-        let (sending, receiving) = join(&sender, &receiver);
+        let (sending, mut receiving) = join(&sender, &receiver);
         let fault = fabric.faults().fail_call(verb, "s0", When::Nth(1), errno);
         let closed = sending.close();
         assert_eq!(fault.struck(), 1, "{verb:?}");
         let is_told = verb == Verb::ModifyQpTo(QueuePairState::ERR);
         assert_eq!(closed.is_err(), is_told, "{verb:?}: {closed:?}");
+        // The peer hears of it all the same.
+        let told = eventually("the farewell", || {
+            let buffer = receiving.registrar().buffer(8).unwrap();
+            receiving.recv(buffer, 0).err()
+        });
+        assert!(matches!(told, Error::PeerClosed { .. }), "{verb:?}: {told}");
         receiving.close().unwrap();
         let left = fabric.live_objects();
         // What was refused is left, and what hangs on it.
@@ -165,7 +194,7 @@ fn what_the_receiver_did_not_take_is_never_reported_as_sent() {
     assert_eq!(hung.struck(), 1);
     receiving.close().unwrap();
     // The farewell is there before the sender looks at its completions.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(100));
     let done: Vec<bool> = sends
         .into_iter()
         .map(|send| sending.wait(send).is_ok())

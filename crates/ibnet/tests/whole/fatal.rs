@@ -7,7 +7,8 @@ use ibnet::{Error, Flush, RecvBuffer, RecvConnection, SendConnection};
 use simverbs::{Fabric, TraceEvent, When};
 
 use crate::rig::{
-    PATIENCE, connection, ends, eventually, expect_nothing_left, fabric, filled, join, message,
+    PATIENCE, connection, ends, eventually, expect_nothing_left, fabric, filled, flushing, join,
+    message,
 };
 
 /// Tries to send with a tag that nobody waits for, which gives the error of the connection, if it
@@ -121,6 +122,21 @@ fn a_queue_pair_that_fails_ends_its_connection_and_no_other() {
     let told = eventually("the news", || receiving_error(&mut receiving));
     assert!(matches!(told, Error::PeerFailed { .. }), "{told}");
     message(&mut unhurt_sending, &mut unhurt_receiving, 5000, 5000);
+}
+
+#[test]
+fn a_queue_pair_for_flushing_that_fails_ends_its_connection() {
+    // Before anything was flushed: what has arrived could never be seen by the device that it is for.
+    let fabric = fabric(1, 1);
+    let (sending, mut receiving) = connection(&fabric);
+    let hca = fabric.hca("r0").unwrap();
+    let [flushing] = flushing(&hca)[..] else {
+        panic!("one queue pair for flushing");
+    };
+    assert!(hca.fail_queue_pair(flushing.number));
+    let error = eventually("the failure", || receiving_error(&mut receiving));
+    expect_fatal(&error, "r0");
+    drop(sending);
 }
 
 /// The numbers of all queue pairs that were made since this was asked for.

@@ -6,7 +6,7 @@ use ibnet::{Config, ConnectOptions, PathPolicy, RecvConnection, SendConnection};
 use simverbs::{DeviceSpec, Fabric, LossReason, PortSpec, Target, TraceEvent, Verb, When};
 use verbs::{Ece, Mtu};
 
-use crate::rig::{End, build, connection, ends, eventually, fabric, filled, join, message, roce};
+use crate::rig::{End, build, connection, ends, fabric, filled, join, join_with, message, roce};
 
 const EOPNOTSUPP: i32 = 95;
 
@@ -93,18 +93,22 @@ fn messages_are_cut_as_the_sender_is_set() {
         c.split_data = true;
     };
     assert_eq!(cut(2, split, 1 << 20), [128 << 10; 8]);
+    // Who asks for it gets it, from small messages on.
+    assert_eq!(cut(2, split, 32 << 10), [4 << 10; 8]);
+    assert_eq!(cut(2, split, 8 << 10), [4 << 10; 2]);
+    assert_eq!(cut(2, split, (8 << 10) - 1), [(8 << 10) - 1]);
     // `IBNET_MIN_PART`; no part is empty, and cuts are at multiples of 128.
     let small = |c: &mut Config| {
         c.queue_pairs = 4;
         c.split_data = true;
-        c.min_part = 128;
+        c.min_part = Some(128);
     };
     assert_eq!(cut(1, small, 1000), [232, 256, 256, 256]);
     assert_eq!(cut(1, small, 513), [1, 256, 256]);
     assert_eq!(cut(1, small, 255), [255]);
     assert_eq!(cut(1, small, 0), [0]);
     // Such settings make no sense and do no harm.
-    assert_eq!(cut(2, |c| c.min_part = 0, 0), [0]);
+    assert_eq!(cut(2, |c| c.min_part = Some(0), 0), [0]);
     assert_eq!(cut(1, |c| c.queue_pairs = 0, 100), [100]);
     assert_eq!(cut(1, |c| c.queue_pairs = 255, 100), [100]);
 }
@@ -124,6 +128,51 @@ fn paths_take_their_turns() {
     }
     assert_eq!(counts.len(), 6);
     assert!(counts.values().all(|count| *count == 10), "{counts:?}");
+}
+
+#[test]
+fn announcements_take_their_turns_on_all_devices() {
+    // Also those that come with a notice, for which the sender has receives posted.
+    for notify in [false, true] {
+        let fabric = fabric(2, 2);
+        let (sender, receiver) = ends(&fabric, |config| config.queue_pairs = 2);
+        let (mut sending, mut receiving) = join_with(
+            &sender,
+            &receiver,
+            ConnectOptions {
+                notify,
+                ..ConnectOptions::default()
+            },
+        );
+        // Far more than there are receives for notices, so that these are replaced on each path.
+        let mut announced: BTreeMap<u32, u32> = BTreeMap::new();
+        for round in 0..100 {
+            fabric.take_trace();
+            let receives = [0; 8].map(|tag| {
+                let buffer = receiving.registrar().buffer(10).unwrap();
+                receiving.recv(buffer, tag).unwrap()
+            });
+            for entry in fabric.take_trace() {
+                if let TraceEvent::Delivered { qp, .. } = entry.event {
+                    *announced.entry(qp).or_default() += 1;
+                }
+            }
+            for receive in receives {
+                let send = sending.send(filled(&sending, 10, round), 0).unwrap();
+                assert_eq!(receiving.wait(receive).unwrap()[..], [round; 10]);
+                sending.wait(send).unwrap();
+            }
+        }
+        let of_device = |name: &str| {
+            let mut own = fabric.hca(name).unwrap().queue_pairs();
+            own.retain(|view| view.attributes.remote_qp != view.number);
+            own.iter()
+                .map(|view| announced.get(&view.number).copied().unwrap_or(0))
+                .collect::<Vec<_>>()
+        };
+        let paths = [of_device("r0"), of_device("r1")].concat();
+        assert_eq!(paths, [200; 4], "notices: {notify}");
+    }
 }
 
 #[test]
@@ -246,7 +295,7 @@ fn every_path_has_the_smaller_mtu_of_its_two_ports() {
         device("r1", Mtu::MTU_1024),
         device("r2", Mtu::MTU_4096),
     ]);
-    let (sender, receiver) = ends(&fabric, |config| config.min_part = 1024);
+    let (sender, receiver) = ends(&fabric, |config| config.min_part = Some(1024));
     let told = |end: &End| -> Vec<u32> {
         end.transport
             .devices()
@@ -265,36 +314,6 @@ fn every_path_has_the_smaller_mtu_of_its_two_ports() {
 }
 
 #[test]
-fn a_traffic_class_is_no_service_level() {
-    // Pitfall 43: 200 is no service level that there is, and simulated devices refuse it.
-    let fabric = fabric(1, 1);
-    let (sender, receiver) = ends(&fabric, |_| {});
-    let mut listener = receiver.listen();
-    let options = ConnectOptions {
-        traffic_class: Some(200),
-        ..ConnectOptions::default()
-    };
-    let handle = listener.handle();
-    let mut connecting = sender
-        .transport
-        .connect(sender.device, &handle, options)
-        .unwrap();
-    let (mut sending, mut receiving) = (None, None);
-    let (mut sending, mut receiving) = eventually("the connection", || {
-        sending = sending.take().or_else(|| connecting_poll(&mut connecting));
-        receiving = receiving.take().or_else(|| listener.poll_accept().unwrap());
-        sending.is_some().then_some(())?;
-        receiving.is_some().then_some(())?;
-        Some((sending.take()?, receiving.take()?))
-    });
-    message(&mut sending, &mut receiving, 100, 100);
-}
-
-fn connecting_poll(connecting: &mut ibnet::Connecting) -> Option<SendConnection> {
-    connecting.poll().unwrap()
-}
-
-#[test]
 fn sizes_told_in_the_table_go_to_the_right_device() {
     // Pitfall 42: the key is that of the device at the other end of the path. Device counts
     // differ, so that any other choice hits a key that is none.
@@ -303,7 +322,7 @@ fn sizes_told_in_the_table_go_to_the_right_device() {
         let (sender, receiver) = ends(&fabric, |config| {
             config.adaptive_routing = Some(true);
             config.adaptive_routing_threshold = 0;
-            config.min_part = 128;
+            config.min_part = Some(128);
         });
         let (mut sending, mut receiving) = join(&sender, &receiver);
         for size in (1..3000).step_by(97) {

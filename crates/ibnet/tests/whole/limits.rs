@@ -27,7 +27,7 @@ fn shallow_queues_slow_down_and_nothing_else() {
             let fabric = limited(senders, receivers, limits, &PortSpec::roce());
             let (sender, receiver) = ends(&fabric, |config| {
                 config.queue_pairs = queue_pairs;
-                config.min_part = 256;
+                config.min_part = Some(256);
                 config.split_data = true;
             });
             let (mut sending, mut receiving) = join(&sender, &receiver);

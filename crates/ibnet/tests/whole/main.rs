@@ -6,13 +6,19 @@
 //! here name its number ("Pitfall 79"): `docs/pitfalls.md` lists them all.
 #![allow(clippy::unwrap_used)]
 
+mod applied;
 mod arguments;
 mod closing;
+mod dmabufs;
+#[path = "../exported/mod.rs"]
+mod exported;
 mod fatal;
 mod features;
 mod gathering;
 mod handshakes;
 mod limits;
+mod log;
 mod pitfalls;
 mod posting;
 mod rig;
+mod service;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ibnet::{Error, Flush, RecvBuffer, SendConnection};
+use ibnet::{Error, RecvBuffer, SendConnection};
 use simverbs::{DeviceSpec, Fabric, Stage, Verb, When};
 use verbs::WcStatus;
 
@@ -238,25 +238,5 @@ fn a_flush_that_cannot_be_posted_on_one_device_breaks_the_connection() {
     assert!(matches!(error, Error::Post { .. }), "{error}");
     assert_eq!(fault.struck(), 1);
     assert!(flush().is_err(), "a broken connection flushes");
-    drop((sending, receiving, region));
-
-    // A queue pair that cannot be made is an error of the call, and undone.
-    let (sending, mut receiving) = join(&sender, &receiver);
-    // SAFETY: as above.
-    let region = unsafe {
-        receiving
-            .registrar()
-            .register_device_memory(memory.as_mut_ptr(), memory.len())
-    }
-    .unwrap();
-    let before = fabric.live_objects();
-    let faults = fabric.faults();
-    let fault = faults.fail_call(Verb::CreateQp, "r1", When::Nth(1), ENOMEM);
-    // SAFETY: as above.
-    let mut flush = || unsafe { receiving.iflush(&[(memory.as_ptr(), 4096, &region)]) };
-    assert!(matches!(flush(), Err(Error::Verbs(_))));
-    assert_eq!(fault.struck(), 1);
-    assert_eq!(fabric.live_objects(), before);
-    assert!(matches!(flush(), Ok(Flush::Started(_))));
     drop((sending, receiving, region));
 }

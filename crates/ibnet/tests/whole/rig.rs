@@ -37,9 +37,25 @@ impl End {
     /// On all devices whose name begins with `side`.
     pub(crate) fn open(fabric: &Fabric, side: &str, set: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
+        set(&mut config);
+        Self::with(fabric, side, config)
+    }
+
+    /// The same, as these variables of an environment say.
+    pub(crate) fn of_variables(fabric: &Fabric, side: &str, variables: &[(&str, &str)]) -> Self {
+        let config = Config::from_variables(&|name| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        });
+        Self::with(fabric, side, config.unwrap())
+    }
+
+    fn with(fabric: &Fabric, side: &str, mut config: Config) -> Self {
         config.hca = HcaFilter::parse(side).unwrap();
         config.interfaces = InterfaceFilter::parse("=lo");
-        set(&mut config);
+        if let Some(sysfs) = fabric.sysfs_root() {
+            config.sysfs = sysfs.to_owned();
+        }
         let transport = Transport::with_library(fabric.library(), config).unwrap();
         let all: Vec<usize> = (0..transport.devices().len()).collect();
         let device = transport.merge(&all).unwrap();
@@ -51,9 +67,13 @@ impl End {
     }
 
     pub(crate) fn connect(&self, listener: &Listener) -> Connecting {
+        self.connect_with(listener, ConnectOptions::default())
+    }
+
+    fn connect_with(&self, listener: &Listener, options: ConnectOptions) -> Connecting {
         let handle = listener.handle();
         self.transport
-            .connect(self.device, &handle, ConnectOptions::default())
+            .connect(self.device, &handle, options)
             .unwrap()
     }
 }
@@ -65,7 +85,16 @@ pub(crate) fn ends(fabric: &Fabric, set: impl Fn(&mut Config)) -> (End, End) {
 
 /// A connection that must come to stand.
 pub(crate) fn join(sender: &End, receiver: &End) -> (SendConnection, RecvConnection) {
-    let (sending, receiving) = try_join(sender, receiver);
+    join_with(sender, receiver, ConnectOptions::default())
+}
+
+/// The same, with what the sender's application asks for.
+pub(crate) fn join_with(
+    sender: &End,
+    receiver: &End,
+    options: ConnectOptions,
+) -> (SendConnection, RecvConnection) {
+    let (sending, receiving) = try_join_with(sender, receiver, options);
     (sending.unwrap(), receiving.unwrap().unwrap())
 }
 
@@ -75,17 +104,20 @@ pub(crate) fn connection(fabric: &Fabric) -> (SendConnection, RecvConnection) {
     join(&sender, &receiver)
 }
 
-/// How an attempt ends at each end. The listener may have nothing to tell, if the client failed
-/// before it had shown that it is no stranger.
-pub(crate) fn try_join(
-    sender: &End,
-    receiver: &End,
-) -> (
+type Outcome = (
     Result<SendConnection, Error>,
     Option<Result<RecvConnection, Error>>,
-) {
+);
+
+/// How an attempt ends at each end. The listener may have nothing to tell, if the client failed
+/// before it had shown that it is no stranger.
+pub(crate) fn try_join(sender: &End, receiver: &End) -> Outcome {
+    try_join_with(sender, receiver, ConnectOptions::default())
+}
+
+fn try_join_with(sender: &End, receiver: &End, options: ConnectOptions) -> Outcome {
     let mut listener = receiver.listen();
-    let mut connecting = sender.connect(&listener);
+    let mut connecting = sender.connect_with(&listener, options);
     let deadline = Instant::now() + PATIENCE;
     let (mut sending, mut receiving) = (None, None);
     let mut polls_after_failure = 0;
@@ -140,6 +172,13 @@ pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) 
         assert!(Instant::now() < deadline, "{what} does not happen");
         std::thread::yield_now();
     }
+}
+
+/// Those of a device's queue pairs that lead back to themselves.
+pub(crate) fn flushing(hca: &simverbs::Hca) -> Vec<simverbs::QueuePairView> {
+    let mut all = hca.queue_pairs();
+    all.retain(|view| view.attributes.remote_qp == view.number);
+    all
 }
 
 /// Call when everything was closed.

@@ -35,6 +35,9 @@ pub const MULTI_REQUEST: usize = 0x2;
 
 /// Undefined traffic class in a [`CommConfig`](super::CommConfig).
 pub const TRAFFIC_CLASS_UNDEFINED: c_int = -1;
+/// `NCCL_CONFIG_UNDEF_INT` of `nccl.h`: what a field of `ncclConfig_t` has that was not set. NCCL hands on
+/// [`TRAFFIC_CLASS_UNDEFINED`] in its place; programs that drive a plugin themselves may not.
+pub const CONFIG_UNDEFINED: c_int = c_int::MIN;
 /// Undefined rail or plane of a device.
 pub const NET_ID_UNDEFINED: i16 = -1;
 /// The bit that marks the plane of a virtual device: the other bits are those of its members' planes

@@ -142,7 +142,7 @@ pub(crate) unsafe fn connect(
         // SAFETY: not null, and NCCL's handles are at least as long as ours; bytes have no alignment.
         let handle = unsafe { handle.read() };
         // SAFETY: as this function requires.
-        let traffic_class = unsafe { init::traffic_class(config) }?;
+        let traffic_class = unsafe { init::traffic_class(config) };
         if let Some(sender) = how(context, device, traffic_class, handle)? {
             out.set(sender.to_pointer());
         }

@@ -375,7 +375,8 @@ pub(crate) fn group_len(count: c_int) -> Result<usize, Fault> {
         .ok()
         .filter(|count| (1..=MAX_GROUP).contains(count))
         .ok_or_else(|| {
-            Fault::argument(format!(
+            // As NCCL's own transport has it.
+            Fault::internal(format!(
                 "a group of {count} buffers; 1 to {MAX_GROUP} are possible"
             ))
         })
@@ -445,7 +446,12 @@ mod tests {
         assert_eq!(group_len(1), Ok(1));
         assert_eq!(group_len(8), Ok(8));
         for count in [0, -1, 9, c_int::MAX, c_int::MIN] {
-            assert!(group_len(count).is_err());
+            let code = group_len(count).err().map(|fault| fault.code());
+            assert_eq!(
+                code,
+                Some(NcclResult::INTERNAL_ERROR),
+                "as NCCL's own transport"
+            );
         }
     }
 

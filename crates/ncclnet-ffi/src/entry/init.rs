@@ -4,7 +4,6 @@ use std::ffi::c_void;
 
 use super::Out;
 use crate::abi::{CommConfig, DebugLogger, NcclResult, ProfilerCallback};
-use crate::fault::Fault;
 use crate::guard::guard;
 use crate::handles::{Kind, ObjectId};
 use crate::plugin::lifecycle;
@@ -53,7 +52,7 @@ pub(crate) unsafe extern "C" fn init_v11<const VERSION: u32>(
         let out = Out::new(context, "ctx")?;
         // SAFETY: see the module. NCCL's configuration is a local variable of its own: it is read here
         // and not kept.
-        let traffic_class = unsafe { traffic_class(config) }?;
+        let traffic_class = unsafe { traffic_class(config) };
         out.set(lifecycle::init_communicator(VERSION, communicator, traffic_class)?.to_pointer());
         profiler::install(profiler);
         Ok(())
@@ -74,10 +73,8 @@ pub(crate) unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
 ///
 /// # Safety
 /// `config` is null or can be read.
-pub(crate) unsafe fn traffic_class(config: *const CommConfig) -> Result<Option<u8>, Fault> {
+pub(crate) unsafe fn traffic_class(config: *const CommConfig) -> Option<u8> {
     // SAFETY: as this function requires.
-    match unsafe { config.as_ref() } {
-        Some(config) => lifecycle::traffic_class(config.traffic_class),
-        None => Ok(None),
-    }
+    let config = unsafe { config.as_ref() }?;
+    lifecycle::traffic_class(config.traffic_class)
 }

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use ibnet::Handle;
 
@@ -15,13 +14,6 @@ use super::pending::{self, Key};
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId};
 use crate::profiler;
-
-/// How long [`accept_waiting`] waits. The peers of a rank connect while they set up the same
-/// communicator: they are seconds apart, or never come.
-const LONGEST_ACCEPT: Duration = Duration::from_secs(600);
-
-/// How often it says that it waits.
-const SAY_SO: Duration = Duration::from_secs(30);
 
 /// When a listener accepts: see [`listening`](super::listening).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +98,7 @@ pub(crate) fn accept(listener: *mut c_void) -> Result<Option<ObjectId>, Fault> {
     Ok(Some(RECEIVERS.insert(communicator)?))
 }
 
-/// `connect` of API versions 2 to 4: waits until the connection stands. The time-outs of the handshake
-/// bound it.
+/// `connect` of API versions 2 to 4: waits until the connection stands.
 pub(crate) fn connect_waiting(
     context: *mut c_void,
     device: c_int,
@@ -125,22 +116,9 @@ pub(crate) fn connect_waiting(
 /// `accept` of API versions 2 to 4: waits until there is a connection. Another thread may close the
 /// listener meanwhile.
 pub(crate) fn accept_waiting(listener: *mut c_void) -> Result<Option<ObjectId>, Fault> {
-    let begun = Instant::now();
-    let mut said = begun;
     loop {
         if let Some(receiver) = accept(listener)? {
             return Ok(Some(receiver));
-        }
-        let waited = begun.elapsed();
-        if waited > LONGEST_ACCEPT {
-            return Err(Fault::remote(format!(
-                "nobody has connected for {} s; is the peer alive?",
-                LONGEST_ACCEPT.as_secs()
-            )));
-        }
-        if said.elapsed() > SAY_SO {
-            said = Instant::now();
-            tracing::info!("accept: nobody has connected for {} s", waited.as_secs());
         }
         thread::sleep(PAUSE);
     }

@@ -14,6 +14,7 @@
 //! says how many were left.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use ibnet::{Config, Transport};
@@ -22,7 +23,7 @@ use verbs::Library;
 use super::device::Devices;
 use super::objects::{self, CONTEXTS};
 use super::{pending, settings};
-use crate::abi::{DebugLogger, TRAFFIC_CLASS_UNDEFINED};
+use crate::abi::{CONFIG_UNDEFINED, DebugLogger, TRAFFIC_CLASS_UNDEFINED};
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId};
 use crate::{logger, profiler};
@@ -108,6 +109,8 @@ pub(crate) fn init_process(version: u32) -> Result<(), Fault> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open(version)?;
     if users.for_ever {
+        // All communicators of before are gone, with what they had begun.
+        pending::abandon_all();
         open.devices.begin_anew();
     }
     users.for_ever = true;
@@ -243,16 +246,22 @@ pub(super) fn context(value: *mut std::ffi::c_void) -> Result<(Option<ObjectId>,
     Ok((Some(id), context))
 }
 
-/// The traffic class of a communicator's configuration, checked.
-pub(crate) fn traffic_class(value: i32) -> Result<Option<u8>, Fault> {
-    if value == TRAFFIC_CLASS_UNDEFINED {
-        return Ok(None);
+/// The traffic class of a communicator's configuration. One that is none is not cut to eight bits but
+/// told of, and taken for undefined.
+pub(crate) fn traffic_class(value: i32) -> Option<u8> {
+    // API version 10 asks again and again while it connects.
+    static TOLD: AtomicI32 = AtomicI32::new(TRAFFIC_CLASS_UNDEFINED);
+    if matches!(value, TRAFFIC_CLASS_UNDEFINED | CONFIG_UNDEFINED) {
+        return None;
     }
-    u8::try_from(value).map(Some).map_err(|_| {
-        Fault::usage(format!(
-            "the communicator's traffic class is {value}; 0 to 255 are possible"
-        ))
-    })
+    let class = u8::try_from(value).ok();
+    if class.is_none() && TOLD.swap(value, Ordering::Relaxed) != value {
+        tracing::warn!(
+            "traffic class {value} is asked for; there are 0 to 255, and the one of a communicator that \
+             asks for none is used"
+        );
+    }
+    class
 }
 
 #[cfg(test)]
@@ -261,13 +270,15 @@ mod tests {
 
     #[test]
     fn traffic_classes_are_checked_and_not_cut() {
-        assert_eq!(traffic_class(-1), Ok(None));
-        assert_eq!(traffic_class(0), Ok(Some(0)));
-        assert_eq!(traffic_class(255), Ok(Some(255)));
-        for value in [-2, 256, 262, i32::MAX, i32::MIN] {
-            assert!(
-                traffic_class(value).is_err_and(|fault| fault.text().contains("traffic class"))
-            );
+        for class in [0, 15, 16, 255] {
+            assert_eq!(traffic_class(class.into()), Some(class));
+        }
+        // Undefined, for NCCL's networks and for its configuration.
+        for value in [-1, i32::MIN] {
+            assert_eq!(traffic_class(value), None);
+        }
+        for value in [-2, 256, 262, i32::MAX] {
+            assert_eq!(traffic_class(value), None);
         }
     }
 }

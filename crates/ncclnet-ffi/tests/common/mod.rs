@@ -75,7 +75,17 @@ pub(crate) fn run_driver(
     arguments: &[&str],
     variables: &[(&str, &str)],
 ) -> Result<String, String> {
-    let mut command = Command::new(driver);
+    run_driver_by(Command::new(driver), plugin, abi, arguments, variables)
+}
+
+/// The same by a command that runs the driver.
+pub(crate) fn run_driver_by(
+    mut command: Command,
+    plugin: &Path,
+    abi: u32,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<String, String> {
     command
         .arg(plugin)
         .args(["--abi", &abi.to_string()])

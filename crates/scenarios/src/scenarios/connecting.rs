@@ -323,7 +323,7 @@ fn no_such_device(cast: &mut Cast) -> Result<(), Failure> {
 /// A peer that accepts the TCP connection and never answers.
 fn deadline(cast: &mut Cast) -> Result<(), Failure> {
     let transport =
-        cast.transport_with(|config| config.connect_timeout = Duration::from_secs(2))?;
+        cast.transport_with(|config| config.connect_timeout = Some(Duration::from_secs(2)))?;
     let before = cast.resources()?;
     let mute = std::net::TcpListener::bind("127.0.0.1:0")?;
     let mut bytes = transport.listen(0)?.handle().to_bytes();
@@ -350,7 +350,7 @@ fn deadline(cast: &mut Cast) -> Result<(), Failure> {
 /// Clients that connect and say nothing do not stay for ever.
 fn silent_clients(cast: &mut Cast) -> Result<(), Failure> {
     let limit = Duration::from_secs(1);
-    let transport = cast.transport_with(|config| config.connect_timeout = limit)?;
+    let transport = cast.transport_with(|config| config.connect_timeout = Some(limit))?;
     let before = cast.resources()?;
     let mut listener = transport.listen(0)?;
     let mut silent = Vec::new();

@@ -67,7 +67,7 @@ fn sender(cast: &mut Cast) -> Result<(), Failure> {
         let transport = cast.transport_with(|config| {
             config.queue_pairs = *queue_pairs;
             config.split_data = *split;
-            config.min_part = LEAST;
+            config.min_part = Some(LEAST);
             config.adaptive_routing = Some(*reorders);
             config.adaptive_routing_threshold = 0;
         })?;

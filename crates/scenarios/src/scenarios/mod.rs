@@ -8,6 +8,7 @@ mod devices;
 mod endings;
 mod exercise;
 mod flush;
+mod forking;
 mod many;
 mod plugin;
 mod programs;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<Scenario> {
         crowds::scenarios(),
         flush::scenarios(),
         endings::scenarios(),
+        forking::scenarios(),
         registrations::scenarios(),
         plugin::scenarios(),
     ]

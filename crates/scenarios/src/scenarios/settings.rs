@@ -92,7 +92,7 @@ const CASES: &[Case] = &[
         "not cut as the sender says",
         |c| cut(c, 3, 1024),
         |c| {
-            c.min_part = 256;
+            c.min_part = Some(256);
         },
     ),
     both("cut, in bulk, not inline", |c| {
@@ -104,11 +104,11 @@ const CASES: &[Case] = &[
         "traffic classes and service levels",
         |c| {
             c.fifo_traffic_class = Some(32);
-            c.service_level = 3;
+            c.service_level = Some(3);
         },
         |c| {
             c.traffic_class = Some(106);
-            c.service_level = 1;
+            c.service_level = Some(1);
         },
     ),
     case(
@@ -145,7 +145,7 @@ fn routed(config: &mut Config, threshold: u32) {
 fn cut(config: &mut Config, queue_pairs: u8, least: u32) {
     config.queue_pairs = queue_pairs;
     config.split_data = true;
-    config.min_part = least;
+    config.min_part = Some(least);
 }
 
 fn everything(config: &mut Config) {
@@ -187,7 +187,7 @@ impl Case {
         Exercise {
             seed: number as u64,
             parts: cast.pairs() * each,
-            least: config.min_part as usize,
+            least: config.least_part() as usize,
         }
     }
 
@@ -221,7 +221,13 @@ fn receive_as(case: &Case, number: usize, cast: &mut Cast) -> Result<(), Failure
     if let (Some(before), Some(now)) = (before, now) {
         // Those of the other end are counted, too, where all devices are one simulation's.
         let ends = if cast.is_simulated() { 2 } else { 1 };
-        let expected = (cast.pairs() * case.queue_pairs() * ends) as u64;
+        let mut expected = (cast.pairs() * case.queue_pairs() * ends) as u64;
+        let mut config = Config::default();
+        (case.receiver)(&mut config);
+        if config.flush {
+            // One for each device of the receiver.
+            expected += cast.members().count() as u64;
+        }
         ensure(now - before == expected, || {
             format!("{} queue pairs instead of {expected}", now - before)
         })?;

@@ -7,7 +7,7 @@ use super::cq::{Channel, Cq};
 use super::handle::Handle;
 use super::qp::{Qp, QpState, Requester, Responder};
 use super::queue::Queue;
-use super::regions::Registration;
+use super::regions::{Region, Registration, advise};
 use super::slab::{ChannelId, ContextId, CqId, DeviceId, PdId, QpId, RegionId};
 use super::{Context, Errno, Fork, Pd, State};
 
@@ -92,7 +92,33 @@ impl State {
             return Err(libc::ENOMEM);
         }
         self.has_registered = true;
-        Ok(device.regions.insert(new))
+        let is_kept = self.is_fork_initialized && new.mapping.is_none();
+        let (memory, length) = (new.memory, new.length);
+        let registered = device.regions.insert(new);
+        if is_kept {
+            advise(memory, length, libc::MADV_DONTFORK);
+        }
+        Ok(registered)
+    }
+
+    /// Removes a region, and gives its memory to forked children again unless another one is left
+    /// there. (libibverbs counts for each page, to the same effect but for ranges that overlap in part.)
+    pub(crate) fn deregister(&mut self, device: DeviceId, id: RegionId) {
+        let Some(region) = self.devices[device].regions.remove(id) else {
+            return;
+        };
+        if !self.is_fork_initialized || region.is_dmabuf() {
+            return;
+        }
+        let pages = region.pages();
+        let shares = |other: &Region| {
+            let others = other.pages();
+            others.start < pages.end && pages.start < others.end
+        };
+        let mut devices = self.devices.iter();
+        if !devices.any(|(_, device)| device.regions.iter().any(shares)) {
+            advise(pages.start, pages.len(), libc::MADV_DOFORK);
+        }
     }
 
     pub(crate) fn create_channel(&mut self, context: ContextId) -> Result<ChannelId, Errno> {

@@ -1,5 +1,6 @@
 //! The memory regions of a device, and the checks of its keys.
 
+use std::ops::Range;
 use std::os::fd::RawFd;
 
 use verbs::Access;
@@ -36,7 +37,7 @@ pub(crate) struct Region {
     is_revoked: bool,
     kind: RegionKind,
     /// The mapping of a DMA-BUF, which ends with the region.
-    _mapping: Option<Mapping>,
+    mapping: Option<Mapping>,
 }
 
 /// All regions of a device.
@@ -89,6 +90,10 @@ impl Regions {
         self.slab.get_mut(id)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.slab.iter().map(|(_, region)| region)
+    }
+
     /// How many copies outside the lock use a region.
     pub(crate) fn pins(&self, id: RegionId) -> u32 {
         self.slab.get(id).map_or(0, |region| region.pins)
@@ -112,7 +117,7 @@ impl Regions {
             pins: 0,
             is_revoked: false,
             kind: new.kind,
-            _mapping: new.mapping,
+            mapping: new.mapping,
         });
         let number = id.index() as u32 + 1;
         let base = (number ^ self.salt) << 8;
@@ -180,6 +185,16 @@ impl Regions {
 }
 
 impl Region {
+    /// The pages of the process that it is in.
+    pub(crate) fn pages(&self) -> Range<usize> {
+        let end = self.memory + self.length as usize;
+        self.memory - self.memory % page_size()..end.next_multiple_of(page_size())
+    }
+
+    pub(crate) fn is_dmabuf(&self) -> bool {
+        self.mapping.is_some()
+    }
+
     /// Lets no new message use it.
     pub(crate) fn revoke(&mut self) {
         self.is_revoked = true;
@@ -227,6 +242,19 @@ pub(crate) fn is_mapped(address: usize, length: usize) -> bool {
     };
     // SAFETY: with MS_ASYNC the call only checks that the range is mapped; it touches no memory.
     unsafe { libc::msync(start as *mut libc::c_void, length, libc::MS_ASYNC) == 0 }
+}
+
+/// Tells the kernel whether forked children get a copy of the pages of a range. As libibverbs does it
+/// where fork support was initialised.
+pub(crate) fn advise(memory: usize, length: usize, advice: libc::c_int) {
+    let page = page_size();
+    let start = memory - memory % page;
+    let length = memory + length - start;
+    // SAFETY: the advice changes nothing in this process.
+    if unsafe { libc::madvise(start as *mut libc::c_void, length, advice) } != 0 {
+        let error = std::io::Error::last_os_error();
+        tracing::warn!(%error, "forked children and {length} bytes at {start:#x}");
+    }
 }
 
 /// The size of a page, in bytes.

@@ -222,7 +222,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
         // The memory may be given back when this returns.
         let is_unused = |state: &State| state.devices[device].regions.pins(id) == 0;
         let mut state = shared.wait_until(state, is_unused);
-        drop(state.devices[device].regions.remove(id));
+        state.deregister(device, id);
         Ok(())
     };
     let result = deregister();

@@ -1,14 +1,18 @@
 //! One of the many: a connection, and messages that tell whose and which they are.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use ibnet::{Config, ConnectOptions, Handle, Transport};
+use ibnet::{ConnectOptions, Handle, Transport};
 
 use crate::Outcome;
 use crate::options::Options;
 
 /// Messages under way of one sender.
 const WINDOW: usize = 4;
+
+/// When the receiver has failed nothing accepts: that is no reason to wait for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What each message begins with: the number of its sender and its own.
 pub(crate) fn stamp(sender: u32, message: u32) -> [u8; 8] {
@@ -22,15 +26,13 @@ pub(crate) fn send(
     number: usize,
     options: &Options,
 ) -> Outcome<()> {
-    // When the receiver has failed nobody accepts: that is no reason to wait for ever.
-    let patience = Config::default().connect_timeout;
     // There are more senders than processors: each sleeps until a buffer is announced to it.
     let sleeping = ConnectOptions {
         notify: true,
         ..ConnectOptions::default()
     };
     let connecting = transport.connect(device, handle, sleeping)?;
-    let Ok(mut sending) = connecting.wait_timeout(patience)? else {
+    let Ok(mut sending) = connecting.wait_timeout(PATIENCE)? else {
         return Err("the receiver does not accept".into());
     };
     let mut under_way = VecDeque::new();

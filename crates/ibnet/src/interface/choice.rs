@@ -1,0 +1,240 @@
+//! Which of the addresses of this host to use, and why not the others.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use super::near::Near;
+use super::{Family, InterfaceFilter};
+use crate::error::Error;
+
+/// A network interface as the system has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) state: State,
+    pub(crate) addresses: Vec<Address>,
+}
+
+/// Whether an interface can carry anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not up (no IFF_UP): its addresses cannot be used.
+    Down,
+    /// Up, but nothing is plugged in (no IFF_RUNNING): its addresses reach this host only.
+    NoCarrier,
+    Running,
+}
+
+/// An address of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// With port 0.
+    pub(crate) address: SocketAddr,
+    /// Length in bits of its network's prefix.
+    pub(crate) prefix: Option<u8>,
+}
+
+/// What an interface is wanted for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) filter: &'a InterfaceFilter,
+    pub(crate) family: Option<Family>,
+    /// The network that is best.
+    pub(crate) near: Option<&'a Near>,
+}
+
+/// An address and the interface that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Local {
+    pub(crate) interface: String,
+    /// With port 0.
+    pub(crate) address: SocketAddr,
+}
+
+/// Reads as `eth0 10.1.2.3`.
+impl fmt::Display for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.interface, self.address.ip())
+    }
+}
+
+/// What was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) best: Local,
+    /// Only this host can be reached from it.
+    pub(crate) lacks_carrier: bool,
+    /// What else would do, the better first.
+    pub(crate) others: Vec<Local>,
+    /// Each other address with the reason why it was passed over.
+    pub(crate) passed_over: String,
+}
+
+/// What speaks against an address, what counts for more first: the address for which the least does is
+/// the best.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    no_carrier: bool,
+    /// NCCL looks at `ib…` first, unless it is told what to look at.
+    not_infiniband: bool,
+    far: bool,
+    only_begins_like_a_name: bool,
+    kind: Kind,
+    link_local: bool,
+}
+
+/// What an interface is, by its name. NCCL's order: what it has not heard of, then docker, lo and virbr.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Other,
+    /// Bridges, tunnels and ends of containers: hosts that have their address on one have it nowhere
+    /// else.
+    Virtual,
+    Docker,
+    LoopBack,
+    Libvirt,
+}
+
+/// How the names of virtual interfaces begin.
+const VIRTUAL: [&str; 10] = [
+    "br-",
+    "veth",
+    "cni",
+    "flannel",
+    "cali",
+    "cilium",
+    "ovn-",
+    "podman",
+    "tailscale",
+    "tun",
+];
+
+/// Chooses an address.
+///
+/// # Errors
+/// Each interface with the reason why it is none.
+pub(crate) fn choose(interfaces: &[Interface], wanted: &Wanted<'_>) -> Result<Choice, Error> {
+    let mut unusable = Vec::new();
+    let mut usable = Vec::new();
+    for interface in interfaces {
+        if interface.addresses.is_empty() {
+            let why = unusable_interface(interface, wanted).unwrap_or("without an address");
+            unusable.push(format!("{} ({why})", interface.name));
+        }
+        for address in &interface.addresses {
+            let local = Local {
+                interface: interface.name.clone(),
+                address: address.address,
+            };
+            let why = unusable_interface(interface, wanted);
+            match why.or_else(|| unusable_address(address, wanted)) {
+                Some(why) => unusable.push(format!("{local} ({why})")),
+                None => usable.push((Rank::of(interface, address, wanted), local)),
+            }
+        }
+    }
+    // What is equal stays in the system's order.
+    usable.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let mut usable = usable.into_iter();
+    let Some((rank, best)) = usable.next() else {
+        return Err(Error::InvalidArgument(format!(
+            "no network interface can carry the handshake of connections; there are: {}",
+            unusable.join(", ")
+        )));
+    };
+    let (reasons, others): (Vec<_>, Vec<_>) = usable
+        .map(|(other, local)| (format!("{local} ({})", other.behind(&rank)), local))
+        .unzip();
+    Ok(Choice {
+        best,
+        lacks_carrier: rank.no_carrier,
+        others,
+        passed_over: [reasons, unusable].concat().join(", "),
+    })
+}
+
+/// Why an interface cannot be used.
+fn unusable_interface(interface: &Interface, wanted: &Wanted<'_>) -> Option<&'static str> {
+    if !wanted.filter.admits(&interface.name) {
+        Some("left out by NCCL_SOCKET_IFNAME")
+    } else if interface.state == State::Down {
+        Some("down")
+    } else {
+        None
+    }
+}
+
+/// Why an address cannot be used.
+fn unusable_address(address: &Address, wanted: &Wanted<'_>) -> Option<&'static str> {
+    match (wanted.family, address.address) {
+        (Some(Family::V4), SocketAddr::V6(_)) | (Some(Family::V6), SocketAddr::V4(_)) => {
+            Some("left out by the family of addresses, NCCL_SOCKET_FAMILY or the peer's")
+        }
+        // NCCL skips the IPv6 loop-back address: on many hosts it does not answer.
+        (_, SocketAddr::V6(v6)) if v6.ip().is_loopback() => Some("IPv6's loop-back"),
+        _ => None,
+    }
+}
+
+impl Rank {
+    fn of(interface: &Interface, address: &Address, wanted: &Wanted<'_>) -> Self {
+        let (name, filter) = (&interface.name, wanted.filter);
+        let link_local = is_link_local(address.address.ip());
+        let is_near = |near: &Near| near.is_in_network_of(name, address);
+        Self {
+            no_carrier: interface.state == State::NoCarrier,
+            // Interfaces of InfiniBand that nobody has configured have link-local addresses.
+            not_infiniband: !filter.names_any() && (link_local || !name.starts_with("ib")),
+            far: wanted.near.is_some_and(|near| !is_near(near)),
+            only_begins_like_a_name: filter.asks_for_some() && !filter.asks_for(name),
+            kind: Kind::of(name),
+            link_local,
+        }
+    }
+
+    /// Why it comes after `better`.
+    fn behind(&self, better: &Self) -> &'static str {
+        if self.no_carrier != better.no_carrier {
+            "no carrier"
+        } else if self.not_infiniband != better.not_infiniband {
+            "not InfiniBand"
+        } else if self.far != better.far {
+            "another network"
+        } else if self.only_begins_like_a_name != better.only_begins_like_a_name {
+            "only begins like the name that is asked for"
+        } else if self.kind != better.kind {
+            "virtual"
+        } else if self.link_local != better.link_local {
+            "link-local"
+        } else {
+            "not the first"
+        }
+    }
+}
+
+impl Kind {
+    fn of(name: &str) -> Self {
+        if name == "lo" {
+            Self::LoopBack
+        } else if name.starts_with("docker") {
+            Self::Docker
+        } else if name.starts_with("virbr") {
+            Self::Libvirt
+        } else if VIRTUAL.iter().any(|begin| name.starts_with(begin)) {
+            Self::Virtual
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// Whether an address is of no use beyond one link: fe80::/10, or 169.254/16, which a host gives itself
+/// when there is nobody to give it one, and which management controllers use over USB.
+pub(super) fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ mod settings;
 
 use gid::{Because, VerdictKind, select};
 use settings::Settings;
+use verbs::GidType;
 
 /// What is chosen for each port, and what is as good.
 fn answers(text: &str, given: &[&str]) -> Vec<(String, Option<u32>, Vec<u32>)> {
@@ -98,6 +99,15 @@ fn tables_of_ibv_devinfo_are_read() {
             ("mlx5_1:1 Ethernet".to_owned(), Some(12)),
             ("mlx5_2:1 Ethernet".to_owned(), Some(4)),
         ]
+    );
+    let types = gid::text::parse(text).unwrap();
+    let types = types.iter().map(|table| table.entries[0].gid_type);
+    let [infiniband, v1, v2, _] = types.collect::<Vec<_>>()[..] else {
+        panic!("four tables");
+    };
+    assert_eq!(
+        [infiniband, v1, v2],
+        [GidType::InfiniBand, GidType::RoceV1, GidType::RoceV2].map(Some)
     );
     let error = gid::text::parse("hca_id: a\n port: 1\n GID[ 0]: 10.1.2").unwrap_err();
     assert_eq!((error.line, error.token.as_str()), (3, "10.1.2"));

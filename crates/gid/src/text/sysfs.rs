@@ -21,8 +21,10 @@ enum What {
     Netdev(u32),
 }
 
-/// The folders with a file for each index, in `ports/NUMBER`.
-const FOLDERS: [(&str, fn(u32) -> What); 3] = [
+/// A folder in `ports/NUMBER` with a file for each index, and what these tell.
+type Folder = (&'static str, fn(u32) -> What);
+
+const FOLDERS: [Folder; 3] = [
     ("gid_attrs/types/", What::Type),
     ("gid_attrs/ndevs/", What::Netdev),
     ("gids/", What::Gid),

@@ -9,6 +9,7 @@ use simverbs::{Fabric, GidSlot, HcaPort, When};
 use verbs::{EventType, Gid};
 
 use crate::drivers::calls;
+use crate::log;
 use crate::machine::Machine;
 
 const MACHINE: &str = "
@@ -368,6 +369,43 @@ fn each_port_has_its_own_index() {
         let report = bench.transport.port_reports(device).unwrap().remove(0);
         assert_eq!(report.gid.unwrap().entry.index, index);
     }
+}
+
+/// As with NCCL, which goes on, too: with a warning, once for each port.
+#[test]
+fn a_family_or_version_that_no_gid_has_is_a_warning() {
+    log::begin();
+    let wish = [
+        ("NCCL_IB_ADDR_FAMILY", "AF_INET6"),
+        ("NCCL_IB_ROCE_VERSION_NUM", "1"),
+    ];
+    let bench = Bench::new(&wish);
+    let warnings = || {
+        let lines = log::take().into_iter();
+        lines
+            .filter(|line| line.contains("no GID is as asked for"))
+            .collect::<Vec<_>>()
+    };
+    // Its entries are of both families and versions.
+    bench.attempt(0).unwrap();
+    assert_eq!(warnings(), [""; 0]);
+    bench.port("a0", 1).set_gids([v4(3)]);
+    bench.attempt_until_read(0);
+    bench.attempt(0).unwrap();
+    let lines = warnings();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in [
+        "a0:1: no GID is as asked for; 0: RoCEv2 10.0.0.3",
+        "chosen although not IPv6, as asked for (NCCL_IB_ADDR_FAMILY)",
+        "and not version 1, as asked for (NCCL_IB_ROCE_VERSION_NUM)",
+    ] {
+        assert!(lines[0].contains(part), "{lines:?}");
+    }
+    bench.port("a0", 1).set_gids([v4(4)]);
+    bench.attempt_until_read(0);
+    bench.attempt(0).unwrap();
+    assert_eq!(bench.chosen(), "::ffff:10.0.0.4");
+    assert_eq!(warnings(), [""; 0]);
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod changes;
 mod data_direct;
 mod drivers;
 mod layouts;
+#[path = "../hostile/log.rs"]
+mod log;
 mod machine;
 mod merging;
 mod opening;

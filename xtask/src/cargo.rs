@@ -77,15 +77,22 @@ pub(crate) fn build_tests() -> Result<Vec<TestProgram>> {
     Ok(build(command)?.tests)
 }
 
-/// Runs a build, and collects what it has made.
+/// Runs a build, shows what the compiler says, and collects what it has made.
 fn build(mut command: Command) -> Result<Artifacts> {
-    command.arg("--message-format=json-render-diagnostics");
     command.stderr(Stdio::inherit());
+    build_silently(command)
+}
+
+/// Runs a build, and collects what it has made. What the compiler says is in the failure, if it fails.
+pub(crate) fn build_silently(mut command: Command) -> Result<Artifacts> {
+    command.arg("--message-format=json-render-diagnostics");
     let output = command
         .output()
         .context(|| format!("cannot run `{}`", describe(&command)))?;
     if !output.status.success() {
-        fail!("`{}` failed: {}", describe(&command), output.status);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let status = output.status;
+        fail!("`{}` failed: {status}\n{errors}", describe(&command));
     }
     let mut artifacts = Artifacts::default();
     for line in String::from_utf8_lossy(&output.stdout).lines() {

@@ -15,6 +15,7 @@ mod counts;
 mod demo;
 mod dist;
 mod failure;
+mod faults;
 mod paths;
 mod process;
 mod progress;
@@ -49,6 +50,12 @@ const SUBCOMMANDS: &[Subcommand] = &[
         summary: "Run every tier of tests, in order, and print a summary",
         flags: &[test::FLAGS, soft_roce::MACHINE_FLAGS],
         run: test::command,
+    },
+    Subcommand {
+        name: "faults",
+        summary: "Put the faults of docs/pitfalls.md back, and see the tests that it names turn red",
+        flags: &[faults::FLAGS],
+        run: faults::command,
     },
     Subcommand {
         name: "soft-roce-test",

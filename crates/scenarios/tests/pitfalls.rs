@@ -1,11 +1,13 @@
-//! `docs/pitfalls.md` has every number, and every test and file that it names exists.
+//! `docs/pitfalls.md` has every number, every test and file that it names exists, and every row has a
+//! patch that puts its fault back, for `cargo xtask faults`.
 #![allow(clippy::unwrap_used)]
 
 mod page;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use page::{cells, quoted, root};
 
@@ -105,6 +107,67 @@ fn every_test_and_file_that_is_named_exists() {
     }
 }
 
+/// The patches that put the fault of row `number` back.
+fn patches(number: usize) -> Vec<PathBuf> {
+    let is_of_it = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        let row = name.split('-').next().and_then(|row| row.parse().ok());
+        row == Some(number) && name.ends_with(".patch")
+    };
+    let folder = fs::read_dir(root().join("docs/pitfalls")).unwrap();
+    let mut patches: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    patches.retain(is_of_it);
+    patches
+}
+
+/// The tests that must turn red with a patch: its lines `red: cargo test PACKAGE TARGET NAME`.
+fn red(patch: &str) -> Vec<&str> {
+    let lines = patch.lines().take_while(|line| !line.starts_with("--- "));
+    lines
+        .filter_map(|line| {
+            line.strip_prefix("red: cargo test ")?
+                .split(' ')
+                .next_back()
+        })
+        .collect()
+}
+
+#[test]
+fn every_fault_has_a_patch_or_no_room() {
+    for row in rows(&page::read("pitfalls.md")) {
+        let (number, patches) = (row.number, patches(row.number));
+        let is_by_construction = row.construction.starts_with("by construction: ");
+        assert_eq!(patches.is_empty(), is_by_construction, "row {number}");
+        assert_eq!(row.tests.is_empty(), is_by_construction, "row {number}");
+        for path in patches {
+            let patch = fs::read_to_string(&path).unwrap();
+            let red = red(&patch);
+            assert!(!red.is_empty(), "{path:?} names no test");
+            for test in red {
+                let is_named = row.tests.iter().any(|named| named == test);
+                assert!(is_named, "{path:?}: row {number} does not name {test}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_patch_applies() {
+    // What does not is to be made anew: the fault is where the code now is.
+    let mut broken = Vec::new();
+    for path in (1..=COUNT).flat_map(patches) {
+        let mut git = Command::new("git");
+        git.current_dir(root())
+            .args(["apply", "--check"])
+            .arg(&path);
+        let output = git.output().expect("git runs");
+        if !output.status.success() {
+            broken.push(String::from_utf8(output.stderr).unwrap());
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.concat());
+}
+
 #[test]
 fn what_is_missing_is_noticed() {
     let table = "| no. | fault | tests | construction |\n|---|---|---|---|\n\
@@ -120,4 +183,7 @@ fn what_is_missing_is_noticed() {
     let source =
         "#[test]\n#[ignore]\n// why\nfn one() {}\nfn two() {}\n#[test]\nlet x;\nfn three() {}";
     assert_eq!(tests_in(source), ["one"]);
+    let patch = "why\n\nred: cargo test -p a --test b one\nred: cargo test -p a --lib two\n--- a/x\n\
+                 red: cargo test -p a --lib three\n";
+    assert_eq!(red(patch), ["one", "two"]);
 }

@@ -7,7 +7,9 @@ use ibnet::{Error, RecvConnection, SendConnection};
 use simverbs::{Stage, Verb, When};
 use verbs::{QueuePairState, WcStatus};
 
-use crate::rig::{PATIENCE, connection, ends, expect_nothing_left, fabric, filled, join, message};
+use crate::rig::{
+    PATIENCE, connection, ends, eventually, expect_nothing_left, fabric, filled, join, message,
+};
 
 const EIO: i32 = 5;
 const SIZE: usize = 300_000;
@@ -114,12 +116,18 @@ fn whatever_cannot_be_torn_down_the_rest_is() {
         let fabric = fabric(2, 2);
         let (sender, receiver) = ends(&fabric, |_| {});
         let before = fabric.live_objects();
-        let (sending, receiving) = join(&sender, &receiver);
+        let (sending, mut receiving) = join(&sender, &receiver);
         let fault = fabric.faults().fail_call(verb, "s0", When::Nth(1), errno);
         let closed = sending.close();
         assert_eq!(fault.struck(), 1, "{verb:?}");
         let is_told = verb == Verb::ModifyQpTo(QueuePairState::ERR);
         assert_eq!(closed.is_err(), is_told, "{verb:?}: {closed:?}");
+        // The peer hears of it all the same.
+        let told = eventually("the farewell", || {
+            let buffer = receiving.registrar().buffer(8).unwrap();
+            receiving.recv(buffer, 0).err()
+        });
+        assert!(matches!(told, Error::PeerClosed { .. }), "{verb:?}: {told}");
         receiving.close().unwrap();
         let left = fabric.live_objects();
         // What was refused is left, and what hangs on it.

@@ -19,6 +19,7 @@ mod handshakes;
 mod late;
 mod limits;
 mod log;
+mod pitfalls;
 mod posting;
 mod rig;
 mod service;

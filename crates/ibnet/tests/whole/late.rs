@@ -5,14 +5,14 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use ibnet::{Connecting, Listener};
+use ibnet::{Connecting, Listener, RecvConnection, SendConnection};
 use simverbs::{Fabric, Verb, When};
 use tracing::Level;
 use tracing::subscriber::with_default;
 use verbs::QueuePairState;
 
 use crate::log::Log;
-use crate::rig::{End, ends, eventually, fabric, message};
+use crate::rig::{End, PATIENCE, ends, eventually, fabric, message};
 
 /// Longer than strangers are waited for, and than a late peer once was.
 const LATE: Duration = Duration::from_secs(62);
@@ -61,13 +61,13 @@ impl Attempt {
             ..
         } = self;
         thread::scope(|scope| {
-            let accepted = scope.spawn(move || {
+            let receiving = scope.spawn(move || {
                 thread::sleep(accept_after);
-                with_default(log.clone(), || listener.accept().unwrap())
+                with_default(log.clone(), || accepted(&mut listener))
             });
             thread::sleep(connect_after);
-            let mut sending = with_default(log.clone(), || connecting.wait().unwrap());
-            message(&mut sending, &mut accepted.join().unwrap(), 1000, 1000);
+            let mut sending = with_default(log.clone(), || connected(connecting));
+            message(&mut sending, &mut receiving.join().unwrap(), 1000, 1000);
         });
     }
 }
@@ -121,6 +121,16 @@ fn whoever_is_late_is_waited_for() {
     ]));
 }
 
+fn connected(connecting: Connecting) -> SendConnection {
+    let waited = connecting.wait_timeout(LATE + PATIENCE).unwrap();
+    waited.ok().expect("a connection at the sender")
+}
+
+fn accepted(listener: &mut Listener) -> RecvConnection {
+    let waited = listener.accept_timeout(LATE + PATIENCE).unwrap();
+    waited.expect("a connection at the receiver")
+}
+
 /// `NCCL_IB_MQP_RETRY_*` beyond a minute in sum is not cut short by the other end.
 fn a_driver_that_takes_long() {
     let fabric = fabric(1, 1);
@@ -137,9 +147,9 @@ fn a_driver_that_takes_long() {
     let mut listener = receiver.listen();
     let connecting = sender.connect(&listener);
     thread::scope(|scope| {
-        let accepted = scope.spawn(move || listener.accept().unwrap());
-        let mut sending = connecting.wait().unwrap();
-        message(&mut sending, &mut accepted.join().unwrap(), 1000, 1000);
+        let receiving = scope.spawn(move || accepted(&mut listener));
+        let mut sending = connected(connecting);
+        message(&mut sending, &mut receiving.join().unwrap(), 1000, 1000);
     });
     assert!(refused.iter().all(|fault| fault.struck() == 1));
 }

@@ -58,9 +58,9 @@
 //! 1. an interface that the policy prefers;
 //! 2. an interface that is no tunnel (VXLAN and the like), because RoCE is not wrapped by them;
 //! 3. version 2, then version 1, then a type that is not known;
-//! 4. an IPv4 address (one of `169.254.0.0/16` last of them), then a global or unique local IPv6
-//!    address, then an IPv6 link-local one; whether an IPv4 address is private does not matter.
-//!    If IPv6 is preferred: global or unique local IPv6, IPv4, link-local IPv6;
+//! 4. an IPv4 address, then a global or unique local IPv6 address (if IPv6 is preferred, the other
+//!    way round), then a link-local IPv4 one (`169.254.0.0/16`), then a link-local IPv6 one; whether
+//!    an IPv4 address is private does not matter;
 //! 5. the port's own interface or a bond, then a VLAN, then a member of a bond;
 //! 6. the lowest index.
 //!
@@ -68,7 +68,8 @@
 //! interface that decides and not the order in which addresses came up, which differs between hosts.
 //! [`Policy::netdevs`] chooses another one, such as a VLAN.
 //!
-//! A [`Wish::Prefer`] moves entries in this order; it never leaves a port without a choice.
+//! A [`Wish::Prefer`] moves entries in this order; it never leaves a port without a choice. Nor does
+//! a [`Wish::Ask`], but it weighs more than the whole order, and the verdict tells if it is not met.
 //! A [`Wish::Require`], a range or an index is a demand, and if no entry meets it, the error
 //! [`NoGid`] names it and lists the candidates.
 //!

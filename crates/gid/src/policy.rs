@@ -66,32 +66,43 @@ impl Default for Policy {
     }
 }
 
-/// A preference, or a demand.
+/// A preference, a request, or a demand.
 ///
-/// What NCCL has as a default is a preference: it moves entries in the order, and never leaves one
-/// without a choice. What a user sets is a demand: entries that do not meet it are not chosen, and
-/// if none does, that is an error which names the setting.
+/// A preference has its place in the order of the [crate](crate). A request weighs more than all of
+/// that order: what meets it is chosen, and only if nothing does, something else, with
+/// [`Because::Despite`](crate::Because::Despite). Entries that do not meet a demand are never
+/// chosen; if none does, that is an error which names the setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wish<T> {
     /// This first, and others after it.
     Prefer(T),
+    /// This before all others, which are better than none.
+    Ask(T),
     /// This and no other.
     Require(T),
 }
 
 impl<T> Wish<T> {
-    /// What is wished for.
+    /// What is wished for, however strongly.
     pub fn wanted(&self) -> &T {
         match self {
-            Self::Prefer(wanted) | Self::Require(wanted) => wanted,
+            Self::Prefer(wanted) | Self::Ask(wanted) | Self::Require(wanted) => wanted,
         }
     }
 
     /// What is demanded, if it is.
     pub fn required(&self) -> Option<&T> {
         match self {
-            Self::Prefer(_) => None,
+            Self::Prefer(_) | Self::Ask(_) => None,
             Self::Require(wanted) => Some(wanted),
+        }
+    }
+
+    /// What is asked for, if it is.
+    pub fn asked(&self) -> Option<&T> {
+        match self {
+            Self::Ask(wanted) => Some(wanted),
+            Self::Prefer(_) | Self::Require(_) => None,
         }
     }
 }

@@ -4,6 +4,7 @@ use verbs::{Gid, LinkLayer, NetdevKind};
 
 use crate::Entry;
 use crate::class::{AddressClass, classify, flid};
+use crate::netdevs::Netdevs;
 use crate::policy::{Family, Policy, RoceVersion, Wish};
 use crate::refusal::NoGid;
 use crate::verdict::{Because, Rule, Verdict, VerdictKind};
@@ -15,6 +16,17 @@ pub struct Selection {
     pub entry: Entry,
     /// One verdict for each entry of the table, in the table's order.
     pub verdicts: Vec<Verdict>,
+}
+
+impl Selection {
+    /// Entries with another address that are as good as the chosen one, which only has the lowest
+    /// index. In a text, such an entry may belong to another network namespace with an interface of
+    /// the same name, and so may the chosen one: only the host knows which address is its own.
+    pub fn ties(&self) -> impl Iterator<Item = &Entry> {
+        let ties = self.verdicts.iter();
+        ties.filter(|verdict| verdict.kind == VerdictKind::HigherIndex)
+            .map(|verdict| &verdict.entry)
+    }
 }
 
 /// Chooses an entry of `entries`, the GID table of one port with link layer `link_layer`.
@@ -119,9 +131,12 @@ fn by_order(entries: &[Entry], policy: &Policy) -> Vec<VerdictKind> {
     let judge = |(fit, entry): (&Result<Rank, VerdictKind>, &Entry)| match (fit, best) {
         (Err(kind), _) => *kind,
         (Ok(_), Some((_, chosen))) if is_same(entry, Some(chosen)) => {
-            VerdictKind::Chosen(Because::Order)
+            VerdictKind::Chosen(match missed(entry, policy) {
+                [None, None, None] => Because::Order,
+                missed => Because::Despite(missed),
+            })
         }
-        (Ok(rank), Some((theirs, chosen))) => why_not(entry, rank, chosen, theirs),
+        (Ok(rank), Some((theirs, chosen))) => why_not(entry, rank, chosen, theirs, policy),
         // A rank that no rank is the least of: there is none.
         (Ok(_), None) => VerdictKind::HigherIndex,
     };
@@ -167,29 +182,50 @@ fn fit(entry: &Entry, policy: &Policy) -> Result<Rank, VerdictKind> {
 /// The demands of the policy that an entry does not meet.
 pub(crate) fn unmet(entry: &Entry, policy: &Policy) -> impl Iterator<Item = Rule> {
     let range = !policy.ranges.allow(&entry.gid);
-    let class = classify(&entry.gid);
-    let family = policy.family.required();
-    let version = policy.roce_version.required();
     let netdevs = policy.netdevs.as_ref().and_then(Wish::required);
     [
         range.then_some(Rule::Range),
-        family
-            .filter(|family| !family.includes(class))
-            .map(|family| Rule::Family(*family)),
-        version
-            .filter(|version| RoceVersion::of(entry.gid_type) != Some(**version))
-            .map(|version| Rule::Version(*version)),
-        netdevs
-            .filter(|netdevs| netdevs.place(entry.netdev.as_ref()).is_none())
-            .map(|_| Rule::Netdev),
+        other_family(entry, policy.family.required()),
+        other_version(entry, policy.roce_version.required()),
+        netdevs.and_then(|netdevs| other_netdev(entry, netdevs)),
     ]
     .into_iter()
     .flatten()
 }
 
+/// What the policy asks for, but does not demand, and an entry does not have.
+fn missed(entry: &Entry, policy: &Policy) -> [Option<Rule>; 3] {
+    let netdevs = policy.netdevs.as_ref().and_then(Wish::asked);
+    [
+        other_family(entry, policy.family.asked()),
+        other_version(entry, policy.roce_version.asked()),
+        netdevs.and_then(|netdevs| other_netdev(entry, netdevs)),
+    ]
+}
+
+fn other_family(entry: &Entry, family: Option<&Family>) -> Option<Rule> {
+    let class = classify(&entry.gid);
+    family
+        .filter(|family| !family.includes(class))
+        .map(|family| Rule::Family(*family))
+}
+
+fn other_version(entry: &Entry, version: Option<&RoceVersion>) -> Option<Rule> {
+    version
+        .filter(|version| RoceVersion::of(entry.gid_type) != Some(**version))
+        .map(|version| Rule::Version(*version))
+}
+
+fn other_netdev(entry: &Entry, netdevs: &Netdevs) -> Option<Rule> {
+    let is_other = netdevs.place(entry.netdev.as_ref()).is_none();
+    is_other.then_some(Rule::Netdev)
+}
+
 /// The order of preference: less is better, and the upper fields weigh more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
+    /// How much of what the policy asks for is missing.
+    missed: usize,
     /// The place among the interfaces that the policy prefers.
     wanted_netdev: usize,
     /// RoCE does not go through tunnels: a last resort.
@@ -206,6 +242,7 @@ impl Rank {
         let kind = netdev.and_then(|netdev| netdev.kind);
         let preferred = policy.roce_version.wanted();
         Self {
+            missed: missed(entry, policy).iter().flatten().count(),
             wanted_netdev: policy.netdevs.as_ref().map_or(0, |wish| {
                 let netdevs = wish.wanted();
                 netdevs.place(netdev).unwrap_or(netdevs.len())
@@ -226,19 +263,29 @@ impl Rank {
     }
 }
 
-/// The preferred family first, but link-local addresses of IPv6 last: they reach no other subnet.
+/// The preferred family first, but link-local addresses last: they reach no other subnet.
 fn address_rank(class: AddressClass, preferred: Family) -> u8 {
     match (preferred, class) {
         (Family::Ipv4, AddressClass::Ipv4) | (Family::Ipv6, AddressClass::Ipv6) => 0,
-        (Family::Ipv4, AddressClass::Ipv4LinkLocal) | (Family::Ipv6, AddressClass::Ipv4) => 1,
-        (Family::Ipv4, AddressClass::Ipv6) | (Family::Ipv6, AddressClass::Ipv4LinkLocal) => 2,
+        (Family::Ipv4, AddressClass::Ipv6) | (Family::Ipv6, AddressClass::Ipv4) => 1,
+        (_, AddressClass::Ipv4LinkLocal) => 2,
         _ => 3,
     }
 }
 
 /// In what a usable entry is behind the chosen one.
-fn why_not(entry: &Entry, mine: &Rank, chosen: &Entry, theirs: &Rank) -> VerdictKind {
-    if mine.wanted_netdev != theirs.wanted_netdev {
+fn why_not(
+    entry: &Entry,
+    mine: &Rank,
+    chosen: &Entry,
+    theirs: &Rank,
+    policy: &Policy,
+) -> VerdictKind {
+    if mine.missed != theirs.missed
+        && let Some(rule) = missed(entry, policy).into_iter().flatten().next()
+    {
+        VerdictKind::Excluded(rule)
+    } else if mine.wanted_netdev != theirs.wanted_netdev {
         VerdictKind::OtherNetdev
     } else if mine.is_tunnel != theirs.is_tunnel {
         VerdictKind::SideNetdev(NetdevKind::Tunnel)

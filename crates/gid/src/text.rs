@@ -1,9 +1,12 @@
 //! Tables as text: how an entry is written, in verdicts and in files.
 //!
 //! A table that someone reports is what an error needs most, so that it can be read again:
-//! [`parse`] takes the lines that [`Verdict`](crate::Verdict) prints, and those of `show_gids`.
+//! [`parse`] takes the lines that [`Verdict`](crate::Verdict) prints, and those of `show_gids`, of
+//! `ibv_devinfo -v` and of sysfs.
 
+mod devinfo;
 mod parse;
+mod sysfs;
 
 use std::fmt;
 
@@ -37,6 +40,15 @@ impl PortTable {
             Some((name, port)) => format!("{name}:{port} {link_layer}"),
             None => link_layer,
         }
+    }
+}
+
+/// A type as sysfs and `ibv_devinfo` name it. None if they do not know it.
+fn kernels_type(text: &str) -> Option<GidType> {
+    match text {
+        "IB/RoCE v1" | "RoCE v1" => Some(GidType::RoceV1),
+        "RoCE v2" => Some(GidType::RoceV2),
+        _ => None,
     }
 }
 

@@ -47,7 +47,8 @@ pub enum VerdictKind {
     /// InfiniBand: the chosen one can be routed between subnets.
     LessRoutable,
 
-    /// It does not meet this demand of the policy.
+    /// It does not meet this demand of the policy; or has not what it asks for, and the chosen one
+    /// has.
     Excluded(Rule),
     /// Its network interface is down.
     Down,
@@ -64,6 +65,8 @@ pub enum VerdictKind {
 pub enum Because {
     /// It is the best in the order of preference.
     Order,
+    /// It is the best, although it has not what the policy asks for: no entry has all of it.
+    Despite([Option<Rule>; 3]),
     /// The policy names its index.
     Index,
     /// InfiniBand: it is the port's own GID.
@@ -72,7 +75,7 @@ pub enum Because {
     Routable(u16),
 }
 
-/// A demand of a [`Policy`](crate::Policy) that an entry may not meet.
+/// A request or demand of a [`Policy`](crate::Policy) that an entry may not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
@@ -133,6 +136,15 @@ impl fmt::Display for Judgement<'_> {
         let Verdict { entry, kind } = self.0;
         match kind {
             VerdictKind::Chosen(Because::Order) => f.write_str("chosen"),
+            VerdictKind::Chosen(Because::Despite(missed)) => {
+                f.write_str("chosen")?;
+                let mut word = "although";
+                for rule in missed.iter().flatten() {
+                    write!(f, " {word} {rule}")?;
+                    word = "and";
+                }
+                Ok(())
+            }
             VerdictKind::Chosen(Because::Index) => {
                 f.write_str("chosen, as asked for (NCCL_IB_GID_INDEX)")?;
                 match &entry.netdev {

@@ -128,10 +128,16 @@ fn a_new_entry_is_chosen_or_changes_nothing() {
 }
 
 #[test]
-fn a_preference_never_leaves_a_port_without_a_choice() {
+fn a_preference_or_request_never_leaves_a_port_without_a_choice() {
     for seed in 0..RUNS {
         let random = &mut Random::new(seed);
         let entries = table(random);
+        let asking = Policy {
+            family: Wish::Ask(*random.pick(&[Family::Ipv4, Family::Ipv6])),
+            roce_version: Wish::Ask(*random.pick(&[RoceVersion::V1, RoceVersion::V2])),
+            netdevs: Some(Wish::Ask("none,eth2.100".parse().unwrap())),
+            ..Policy::default()
+        };
         let preferring = Policy {
             family: Wish::Prefer(*random.pick(&[Family::Ipv4, Family::Ipv6])),
             roce_version: Wish::Prefer(*random.pick(&[RoceVersion::V1, RoceVersion::V2])),
@@ -144,6 +150,7 @@ fn a_preference_never_leaves_a_port_without_a_choice() {
             usable,
             "seed {seed}"
         );
+        assert_eq!(chosen(&entries, &asking).is_some(), usable, "seed {seed}");
         let default = Policy::default();
         assert_eq!(chosen(&entries, &default).is_some(), usable, "seed {seed}");
     }
@@ -197,6 +204,26 @@ fn by_steps(entries: &[Entry], policy: &Policy) -> Option<Entry> {
         left.retain(|entry| version(entry) == Some(wanted));
     }
     let mut steps: Vec<Step> = Vec::new();
+    // First of all, as many as possible of what is asked for.
+    let asked = policy.clone();
+    let missed = move |entry: &Entry| {
+        let is_v4 = entry.gid.to_ipv6().to_ipv4_mapped().is_some();
+        let family = asked.family.asked();
+        let other_family = family.is_some_and(|family| is_v4 != (*family == Family::Ipv4));
+        let wanted = asked.roce_version.asked();
+        let other_version = wanted.is_some_and(|wanted| version(entry) != Some(*wanted));
+        let netdevs = asked.netdevs.as_ref().and_then(Wish::asked);
+        let other_netdev = netdevs.is_some_and(|netdevs| {
+            let names = netdevs.to_string();
+            !name(entry).is_some_and(|name| names.split(',').any(|other| other == name))
+        });
+        u8::from(other_family) + u8::from(other_version) + u8::from(other_netdev)
+    };
+    let missed = std::rc::Rc::new(missed);
+    for most in 0..3 {
+        let missed = std::rc::Rc::clone(&missed);
+        steps.push(Box::new(move |entry| missed(entry) <= most));
+    }
     if let Some(wish) = &policy.netdevs {
         let names = wish.wanted().to_string();
         let names: Vec<_> = names.split(',').map(str::to_owned).collect();
@@ -215,7 +242,7 @@ fn by_steps(entries: &[Entry], policy: &Policy) -> Option<Entry> {
     steps.push(Box::new(move |entry| version(entry).is_some()));
     use AddressClass::{Ipv4, Ipv4LinkLocal, Ipv6};
     let classes = match policy.family.wanted() {
-        Family::Ipv4 => [Ipv4, Ipv4LinkLocal, Ipv6],
+        Family::Ipv4 => [Ipv4, Ipv6, Ipv4LinkLocal],
         Family::Ipv6 => [Ipv6, Ipv4, Ipv4LinkLocal],
     };
     for class in classes {

@@ -64,14 +64,14 @@ fn tables_of_show_gids_are_read() {
         lines[0],
         "0: RoCEv1 fe80::e42:a1ff:fe12:3456 on ens1f0: older version"
     );
-    // show_gids does not say that the interface is a VLAN.
-    assert_eq!(lines[3], "3: RoCEv2 10.100.2.3 on ens1f0.100: chosen");
+    // show_gids does not say that the interface is a VLAN, but its name does.
     assert_eq!(
-        lines[5],
-        "5: RoCEv2 10.1.2.3 on ens1f0: as good, higher index"
+        lines[3],
+        "3: RoCEv2 10.100.2.3 on ens1f0.100 (vlan): on a VLAN"
     );
+    assert_eq!(lines[5], "5: RoCEv2 10.1.2.3 on ens1f0: chosen");
 
-    // Ports in turns, and InfiniBand, which show_gids gives version 1 and no interface.
+    // Ports in turns.
     let tables = parse(
         "mlx5_1:1 InfiniBand
          mlx5_0 1 0 fe80:0000:0000:0000:0202:c9ff:fe34:5670 v2 ens3
@@ -191,6 +191,16 @@ fn noise(random: &mut Random) -> String {
         "n_gids_found=",
         "mlx5_0:1 Ethernet\n",
         "0: RoCEv2 10.1.2.3:",
+        "hca_id: mlx5_0\n",
+        "port: 1\n",
+        "link_layer: Ethernet\n",
+        "GID[",
+        "]: ",
+        "/ports/1/gids/3:",
+        "gid_attrs/types/3:",
+        "gid_attrs/ndevs/",
+        "==> gids/1 <==\n",
+        "\u{feff}",
     ];
     let number = random.below(12);
     (0..number).map(|_| *random.pick(PIECES)).collect()

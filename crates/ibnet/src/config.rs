@@ -1,8 +1,9 @@
 //! Settings, and the one place that reads the environment.
 //!
 //! [`Config`] is a plain struct with NCCL's defaults. [`Config::from_env`] reads the `NCCL_IB_*`
-//! names with NCCL's meaning and our own `IBNET_*`, strictly: a value that means nothing is an
-//! error that names the variable, the value and what is allowed. An empty value counts as unset.
+//! names with NCCL's meaning and our own `IBNET_*`. Of our own, a value that means nothing is an
+//! error that names the variable, the value and what is allowed; of NCCL's, a value that NCCL lives
+//! with ([`reading`]) is a warning that says what is used instead. An empty value counts as unset.
 //!
 //! There is one list of all settings, below: [`settings`]. The struct and its documentation, the
 //! defaults, the parser, the table of variables and the page `docs/configuration.md` are made from
@@ -11,6 +12,7 @@
 
 mod found;
 mod kinds;
+mod reading;
 mod table;
 
 use std::net::IpAddr;
@@ -21,15 +23,17 @@ use std::time::Duration;
 use gid::Wish;
 use thiserror::Error;
 
-pub use found::{Setting, UnknownVariable};
+pub use found::{Effect, Setting, UnknownVariable};
 pub use table::Variable;
 
-use crate::hca::{HcaFilter, InvalidHca};
+use crate::hca::HcaFilter;
 use crate::interface::{Family, InterfaceFilter};
+use crate::name_list::InvalidList;
 use kinds::{
     Choice, Flag, Grammar, Kind, Milliseconds, OffFlag, Optional, PartOf, Path, Seconds, number,
-    range_of, rule,
+    range_of, reading_of, rule,
 };
+use reading::Reading;
 use table::Row;
 
 /// Makes everything of the list of settings. Each is a field with its documentation, its type, its
@@ -77,6 +81,7 @@ macro_rules! settings {
                 in_nccl: $in_nccl,
                 meaning: &[$($meaning)?],
                 range: || range_of::<$type>(&$kind),
+                reading: || reading_of::<$type>(&$kind),
                 set: |config, text| $kind.set(&mut config.$field, text),
                 show: |config| $kind.show(&config.$field),
             },
@@ -95,8 +100,9 @@ settings! {
     hca: HcaFilter = HcaFilter::default(),
         "NCCL_IB_HCA": Grammar {
             range: "a list like `mlx5_0:1,mlx5_2`, `=mlx5_0` or `^mlx5_3`",
+            reading: Reading::Text,
             none: "every device",
-            parse: |text| HcaFilter::parse(text).map_err(|InvalidHca(expected)| expected),
+            parse: |text| HcaFilter::parse(text).map_err(|InvalidList(expected)| expected),
         }, ["the same"];
     /// Sort the devices by PCI address, so that equal machines count them alike. Otherwise they
     /// are in the order of libibverbs.
@@ -148,25 +154,28 @@ settings! {
     gid_index: gid::IndexRules = gid::IndexRules::default(),
         "NCCL_IB_GID_INDEX": Grammar {
             range: "-1 to 255, or a list like `mlx5_0:1=3,mlx5_1=5`",
+            reading: Reading::NumberOrList,
             none: "-1",
             parse: rule,
         }, ["one number for all ports"];
-    /// How GIDs are chosen. Its `index` is ignored: `gid_index` has one for each port. What a
-    /// variable sets is demanded, not only preferred.
+    /// How GIDs are chosen. Its `index` is ignored: `gid_index` has one for each port. A range or
+    /// interface that a variable sets is demanded; a family or version is asked for, as in NCCL.
     gid: gid::Policy = gid::Policy::default(),
         "NCCL_IB_ADDR_FAMILY": PartOf::<gid::Policy> {
             range: "`AF_INET` or `AF_INET6`",
+            reading: Reading::Word,
             set: |gid, text| {
-                gid.family = Wish::Require(rule(text)?);
+                gid.family = Wish::Ask(rule(text)?);
                 Ok(())
             },
             show: |gid| match &gid.family {
                 Wish::Prefer(family) => format!("{} first", family.c_name()),
-                Wish::Require(family) => family.c_name().to_owned(),
+                Wish::Ask(family) | Wish::Require(family) => family.c_name().to_owned(),
             },
-        }, ["the same", "RoCE: only GIDs of this family of addresses."],
+        }, ["the same", "RoCE: GIDs of this family of addresses; others only on a port that has none, with a warning."],
         "NCCL_IB_ADDR_RANGE": PartOf::<gid::Policy> {
             range: "a list like `10.0.0.0/8,fd00::/8`",
+            reading: Reading::Text,
             set: |gid, text| {
                 gid.ranges = rule(text)?;
                 Ok(())
@@ -178,17 +187,19 @@ settings! {
         }, ["one range", "RoCE: only GIDs whose addresses are in these ranges."],
         "NCCL_IB_ROCE_VERSION_NUM": PartOf::<gid::Policy> {
             range: "1 or 2",
+            reading: Reading::Number,
             set: |gid, text| {
-                gid.roce_version = Wish::Require(rule(text)?);
+                gid.roce_version = Wish::Ask(rule(text)?);
                 Ok(())
             },
             show: |gid| match &gid.roce_version {
                 Wish::Prefer(version) => format!("{version} first"),
-                Wish::Require(version) => version.to_string(),
+                Wish::Ask(version) | Wish::Require(version) => version.to_string(),
             },
-        }, ["the same", "RoCE: only GIDs of this version of the protocol."],
+        }, ["the same", "RoCE: GIDs of this version of the protocol; others only on a port that has none, with a warning."],
         "NCCL_IB_ROUTABLE_FLID_GID_INDEX": PartOf::<gid::Policy> {
             range: "-1 to 255",
+            reading: Reading::Number,
             set: |gid, text| {
                 gid.flid_index = rule(text)?;
                 Ok(())
@@ -197,6 +208,7 @@ settings! {
         }, ["the same", "InfiniBand: use this GID if it can be routed between subnets; -1 for none."],
         "IBNET_GID_NETDEVS": PartOf::<gid::Policy> {
             range: "a list like `eth2.100,bond0`",
+            reading: Reading::Text,
             set: |gid, text| {
                 gid.netdevs = Some(Wish::Require(rule(text)?));
                 Ok(())
@@ -218,6 +230,7 @@ settings! {
     partition: Partition = Partition::Index(0),
         "NCCL_IB_PKEY": PartOf::<Partition> {
             range: "a number from 0 to 65535",
+            reading: Reading::Number,
             set: |partition, text| {
                 let mut index = 0;
                 number(0, 65_535).set(&mut index, text)?;
@@ -231,6 +244,7 @@ settings! {
         }, ["the same", "The partition of the queue pairs, by its index in the port's table."],
         "NCCL_IB_PKEY_VALUE": PartOf::<Partition> {
             range: "a P_Key from 1 to 0xffff, but not 0x8000",
+            reading: Reading::Number,
             set: |partition, text| {
                 *partition = Partition::Value(pkey(text)?);
                 Ok(())
@@ -239,8 +253,8 @@ settings! {
                 Partition::Index(_) => "unset".to_owned(),
                 Partition::Value(value) => format!("{value:#06x}"),
             },
-        }, ["-", "The partition by its value, wherever it is in the table of each port; not together \
-             with `NCCL_IB_PKEY`."];
+        }, ["the same", "The partition by its value, wherever it is in the table of each port; wins over \
+             `NCCL_IB_PKEY`."];
     /// Service level, of the sender for both directions; -1 counts as unset.
     service_level: Option<u8> = None,
         "NCCL_IB_SL": Optional {
@@ -264,8 +278,9 @@ settings! {
     interfaces: InterfaceFilter = InterfaceFilter::default(),
         "NCCL_SOCKET_IFNAME": Grammar {
             range: "a list like `eth0,bond`, `=eth0` or `^docker`",
+            reading: Reading::Text,
             none: "any, virtual ones last",
-            parse: |text| Ok(InterfaceFilter::parse(text)),
+            parse: |text| InterfaceFilter::parse(text).map_err(|InvalidList(expected)| expected),
         }, ["the first that fits, an exact name or not"];
     /// Where the ranks of a communicator find each other. Only its network counts here: an interface in
     /// it carries the handshake, unless `interfaces` says something or there is one that begins with
@@ -273,6 +288,7 @@ settings! {
     comm_id: Option<String> = None,
         "NCCL_COMM_ID": Grammar {
             range: "`HOST:PORT` or `[ADDRESS%INTERFACE]:PORT`",
+            reading: Reading::Text,
             none: "none",
             parse: |text| Ok(Some(text.to_owned())),
         }, ["the same"];
@@ -296,6 +312,7 @@ settings! {
     ports: Option<RangeInclusive<u16>> = None,
         "IBNET_PORT_RANGE": Grammar {
             range: "a range of ports, for instance 30000-30100",
+            reading: Reading::Text,
             none: "any",
             parse: port_range,
         }, ["-"];
@@ -321,6 +338,7 @@ settings! {
     adaptive_routing: Option<bool> = None,
         "NCCL_IB_ADAPTIVE_ROUTING": PartOf::<Option<bool>> {
             range: "a number from -2 to 1",
+            reading: Reading::Number,
             set: |reorders, text| {
                 let mut number = None;
                 Optional { number: kinds::number::<u8>(-2, 1), none: "" }.set(&mut number, text)?;
@@ -428,17 +446,22 @@ impl Config {
         self.min_part.unwrap_or(least)
     }
 
-    /// The defaults, changed by the process's environment. What is named like a setting and is none
-    /// ([`unknown_variables`](Self::unknown_variables)) is told of, a line for each: as a warning if
-    /// it begins with `IBNET_` or is like the name of a setting. Any other `NCCL_IB_…` may be meant
-    /// for NCCL's own transport.
+    /// The defaults, changed by the process's environment.
+    ///
+    /// A value in whose place another is used ([`Effect::Instead`]) is a warning. What is named like
+    /// a setting and is none ([`unknown_variables`](Self::unknown_variables)) is told of, a line for
+    /// each: as a warning if it begins with `IBNET_` or is like the name of a setting. Any other
+    /// `NCCL_IB_…` may be meant for NCCL's own transport.
     ///
     /// # Errors
-    /// The first variable whose value is not allowed.
+    /// The first variable whose value is not allowed and cannot be lived without.
     pub fn from_env() -> Result<Self, ConfigError> {
         let mut config = Self::from_variables(&|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
         })?;
+        for setting in config.set.iter().filter(|setting| setting.is_replaced()) {
+            tracing::warn!("{setting}");
+        }
         let names = std::env::vars_os().map(|(name, _)| name);
         config.note_unknown(names.filter_map(|name| name.into_string().ok()));
         for unknown in &config.unknown {
@@ -454,29 +477,37 @@ impl Config {
     /// The defaults, changed by what `variable` gives for each name.
     ///
     /// # Errors
-    /// The first variable whose value is not allowed.
+    /// The first variable whose value is not allowed and cannot be lived without.
     pub fn from_variables(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         for row in VARIABLES {
-            let value = variable(row.name).unwrap_or_default();
-            let value = value.trim();
-            if value.is_empty() {
+            let Some(value) = variable(row.name) else {
                 continue;
-            }
-            let before = (row.show)(&config);
-            let refused = |expected| ConfigError {
-                variable: row.name,
-                value: value.to_owned(),
-                expected,
             };
-            config.check_rival(row).map_err(refused)?;
-            (row.set)(&mut config, value).map_err(refused)?;
+            let value = value.trim();
+            let before = (row.show)(&config);
+            let effect = row
+                .apply(&mut config, value)
+                .map_err(|expected| ConfigError {
+                    variable: row.name,
+                    value: value.to_owned(),
+                    expected,
+                })?;
             config.set.push(Setting {
                 variable: row.name,
                 value: value.to_owned(),
                 changes: before != (row.show)(&config),
                 default: before,
+                effect,
             });
+        }
+        if let Partition::Value(_) = config.partition
+            && let Some(index) = config
+                .set
+                .iter_mut()
+                .find(|it| it.variable == "NCCL_IB_PKEY")
+        {
+            index.effect = Effect::Overruled("NCCL_IB_PKEY_VALUE");
         }
         Ok(config)
     }
@@ -504,27 +535,12 @@ impl Config {
             .collect();
         self.unknown.sort_by(|one, other| one.name.cmp(&other.name));
     }
-
-    /// Whether a variable that excludes this one was set.
-    fn check_rival(&self, row: &Row) -> Result<(), String> {
-        const RIVALS: [(&str, &str); 1] = [("NCCL_IB_PKEY", "NCCL_IB_PKEY_VALUE")];
-        for (first, second) in RIVALS {
-            if row.name == second && self.set.iter().any(|set| set.variable == first) {
-                return Err(format!("only one of {first} and {second} to be set"));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A P_Key. Without the membership bit, 0 is no partition (InfiniBand specification, volume 1,
 /// section 10.9.1).
 fn pkey(text: &str) -> Result<u16, String> {
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    match number {
+    match text.parse::<u16>() {
         Ok(pkey) if pkey & 0x7fff != 0 => Ok(pkey),
         _ => Err("a P_Key from 1 to 0xffff, but not 0x8000".to_owned()),
     }

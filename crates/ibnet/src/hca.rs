@@ -4,6 +4,8 @@
 use std::num::NonZeroU8;
 use std::str::FromStr;
 
+use crate::name_list::{InvalidList, NameList};
+
 /// A filter over device names and ports, in NCCL's grammar:
 /// `[^][=]name[:port[:rail[:plane]]],…`.
 ///
@@ -46,23 +48,21 @@ struct Item {
     placement: Placement,
 }
 
-/// What was expected in place of a token that means nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidHca(pub String);
-
 impl HcaFilter {
     /// Reads a filter.
     ///
     /// # Errors
-    /// A token without a name, with a port, rail or plane that is no such number, with more parts
-    /// than there are, or with a rail or plane in a list of devices to leave out.
-    pub fn parse(text: &str) -> Result<Self, InvalidHca> {
-        let (exclude, text) = strip(text.trim(), '^');
-        let (exact, text) = strip(text, '=');
-        let items = text
-            .split(',')
-            .map(str::trim)
-            .filter(|token| !token.is_empty())
+    /// A mark inside the list; or a token without a name, with a port, rail or plane that is no such
+    /// number, with more parts than there are, or with a rail or plane in a list of devices to leave
+    /// out.
+    pub fn parse(text: &str) -> Result<Self, InvalidList> {
+        let NameList {
+            exclude,
+            exact,
+            names,
+        } = NameList::parse(text)?;
+        let items = names
+            .into_iter()
             .map(|token| Item::parse(token, exclude))
             .collect::<Result<_, _>>()?;
         Ok(Self {
@@ -97,11 +97,11 @@ impl HcaFilter {
 }
 
 impl Item {
-    fn parse(token: &str, exclude: bool) -> Result<Self, InvalidHca> {
+    fn parse(token: &str, exclude: bool) -> Result<Self, InvalidList> {
         let mut parts = token.split(':').map(str::trim);
         let name = parts.next().unwrap_or_default();
         if name.is_empty() {
-            return Err(InvalidHca(format!("a device name in {token:?}")));
+            return Err(InvalidList(format!("a device name in {token:?}")));
         }
         let port = number(parts.next(), token, "a port number from 1 to 255")?;
         let placement = Placement {
@@ -109,12 +109,12 @@ impl Item {
             plane: number(parts.next(), token, "a plane from 0 to 255")?,
         };
         if parts.next().is_some() {
-            return Err(InvalidHca(format!(
+            return Err(InvalidList(format!(
                 "device:port:rail:plane at most, not {token:?}"
             )));
         }
         if exclude && placement != Placement::default() {
-            return Err(InvalidHca(format!(
+            return Err(InvalidList(format!(
                 "no rail or plane for a device to leave out, not {token:?}"
             )));
         }
@@ -140,7 +140,7 @@ fn number<T: FromStr>(
     part: Option<&str>,
     token: &str,
     expected: &str,
-) -> Result<Option<T>, InvalidHca> {
+) -> Result<Option<T>, InvalidList> {
     let Some(part) = part.filter(|part| !part.is_empty()) else {
         return Ok(None);
     };
@@ -150,14 +150,7 @@ fn number<T: FromStr>(
         .then(|| part.parse().ok())
         .flatten()
         .map(Some)
-        .ok_or_else(|| InvalidHca(format!("{expected} in {token:?}")))
-}
-
-fn strip(text: &str, sign: char) -> (bool, &str) {
-    match text.strip_prefix(sign) {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    }
+        .ok_or_else(|| InvalidList(format!("{expected} in {token:?}")))
 }
 
 #[cfg(test)]
@@ -234,7 +227,7 @@ mod tests {
             ("^mlx5_1,mlx5_0:1:2", "mlx5_0:1:2", "leave out"),
             ("^=mlx5_0:::3", "mlx5_0:::3", "leave out"),
         ] {
-            let InvalidHca(expected) = HcaFilter::parse(filter).unwrap_err();
+            let InvalidList(expected) = HcaFilter::parse(filter).unwrap_err();
             assert!(
                 expected.contains(&format!("{bad:?}")) && expected.contains(says),
                 "{expected}"

@@ -15,6 +15,8 @@ use std::net::IpAddr;
 pub(crate) use choice::{Address, Interface, State, Wanted, choose};
 pub(crate) use handshake::{HandshakeInterface, Route};
 
+use crate::name_list::{InvalidList, NameList};
+
 /// Which network interfaces to use, in NCCL's grammar for `NCCL_SOCKET_IFNAME`:
 /// `[^][=]prefix,…`.
 ///
@@ -40,26 +42,21 @@ pub enum Family {
 }
 
 impl InterfaceFilter {
-    /// Reads a filter. Every text is one.
-    pub fn parse(text: &str) -> Self {
-        let (exclude, text) = match text.trim().strip_prefix('^') {
-            Some(rest) => (true, rest),
-            None => (false, text.trim()),
-        };
-        let (exact, text) = match text.strip_prefix('=') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
-        let names = text
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned);
-        Self {
+    /// Reads a filter.
+    ///
+    /// # Errors
+    /// A mark inside the list.
+    pub fn parse(text: &str) -> Result<Self, InvalidList> {
+        let NameList {
             exclude,
             exact,
-            names: names.collect(),
-        }
+            names,
+        } = NameList::parse(text)?;
+        Ok(Self {
+            exclude,
+            exact,
+            names: names.into_iter().map(str::to_owned).collect(),
+        })
     }
 
     /// Whether it says anything.

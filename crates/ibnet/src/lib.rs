@@ -89,6 +89,7 @@ mod listener;
 mod matching;
 mod memory;
 mod monitor;
+mod name_list;
 mod nic;
 mod observer;
 mod outgoing;
@@ -104,6 +105,7 @@ mod requests;
 mod ring;
 mod sender;
 mod service;
+mod shortage;
 mod spread;
 mod stripe;
 #[cfg(test)]
@@ -114,16 +116,17 @@ mod work_id;
 pub use gid;
 
 pub use config::{
-    Config, ConfigError, DataDirect, Partition, PathPolicy, RelaxedOrdering, Setting,
+    Config, ConfigError, DataDirect, Effect, Partition, PathPolicy, RelaxedOrdering, Setting,
     UnknownVariable, Variable,
 };
 pub use connecting::Connecting;
 pub use device::{DeviceInfo, NotPciAddress, PciAddress, PortReport};
 pub use error::{Error, ErrorKind};
 pub use handle::Handle;
-pub use hca::{HcaFilter, InvalidHca, Placement};
+pub use hca::{HcaFilter, Placement};
 pub use interface::{Family, InterfaceFilter};
 pub use listener::{ListenOptions, Listener};
+pub use name_list::InvalidList;
 pub use observer::{Observer, Piece};
 pub use owned::{Buffer, RecvTicket, SendTicket, Unposted};
 pub use receiver::{Flush, Received, RecvBuffer, RecvConnection};

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use crate::channel::{self, Channel};
 use crate::connect::Conversation;
 use crate::connect::acceptor::{self, Listening};
-use crate::connect::peer::Reports;
-use crate::connect::waits::{Budget, Waits, polling};
+use crate::connect::waits::{Budget, Patience, Waits, polling};
 use crate::error::Error;
 use crate::future::Accept;
 use crate::handle::Handle;
@@ -49,8 +48,8 @@ pub struct Listener {
     waits: Waits,
     socket: Arc<TcpListener>,
     handle: Handle,
-    /// Since when no peer has come, and when that is reported.
-    alone: Option<(Instant, Reports)>,
+    /// While no peer has come.
+    alone: Option<Patience>,
     budget: Budget,
     listening: Arc<Listening>,
 }
@@ -174,7 +173,7 @@ impl Listener {
                 }
             }
         }
-        let report = self.report();
+        let report = self.report()?;
         self.wait_for_clients(context, report)?;
         Poll::Pending
     }
@@ -202,23 +201,19 @@ impl Listener {
     }
 
     /// Says now and then that no peer has come; gives when it will next.
-    fn report(&mut self) -> Option<Instant> {
+    fn report(&mut self) -> Result<Option<Instant>, Error> {
         if self.pending.iter().any(Client::is_known) {
             // Their conversations say what they wait for.
             self.alone = None;
-            return None;
+            return Ok(None);
         }
         let now = Instant::now();
-        let (since, reports) = self.alone.get_or_insert_with(|| (now, Reports::new()));
-        if reports.is_due(now) {
-            tracing::info!(
-                "accepting on {}: no peer has connected to {} since {} s",
-                self.listening.nic.info().name,
-                self.handle.address(),
-                now.duration_since(*since).as_secs()
-            );
-        }
-        Some(reports.next())
+        let (name, address) = (&self.listening.nic.info().name, self.handle.address());
+        let alone = self.alone.get_or_insert_with(|| Patience::new(now, None));
+        let report = alone.look(now, || {
+            format!("accepting on {name} at {address}: waiting for a peer to connect")
+        })?;
+        Ok(Some(report))
     }
 
     /// Takes in everybody who has connected since the last call, as far as there is room: the

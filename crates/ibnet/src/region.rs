@@ -3,16 +3,15 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use mrcache::{
-    Cache, DeviceLimits, DmaBuf, Domain, LeaseError, MultiLease, Registration, Request, Target,
-};
+use mrcache::{Cache, DmaBuf, Domain, LeaseError, MultiLease, Registration, Request, Target};
 use nix::errno::Errno;
-use verbs::{Access, MemoryRegion};
+use verbs::{Access, LockedMemory, MemoryRegion};
 
 use crate::device::Device;
 use crate::error::{Error, Failed};
 use crate::handshake::message::MAX_DEVICES;
 use crate::nic::Nic;
+use crate::shortage::Shortage;
 
 /// Registers memory for one connection. Cheap to clone, and usable from any thread while another
 /// one sends or receives.
@@ -294,17 +293,18 @@ fn explain(device: &Device, error: verbs::Error, length: usize) -> Error {
     if error.errno() != Some(Errno::ENOMEM as i32) {
         return error.into();
     }
-    let limits = DeviceLimits {
-        registrations: Some(device.attributes.max_mr.into()),
-        bytes: Some(device.attributes.max_mr_size),
+    let cached = device.registrations.cache.statistics();
+    let shortage = Shortage {
+        wanted: length as u64,
+        live: cached.live,
+        live_bytes: cached.live_bytes,
+        process: LockedMemory::of_this_process(),
+        max_mr: device.attributes.max_mr.into(),
+        max_mr_size: device.attributes.max_mr_size,
     };
     Error::NoMemory {
         source: Arc::new(error),
-        limits: device
-            .registrations
-            .cache
-            .shortage(length, limits)
-            .to_string(),
+        limits: shortage.to_string(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use verbs::LockedMemory;
+
 use crate::config::Config;
 use crate::connecting::Connecting;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
@@ -201,15 +203,13 @@ impl Transport {
 
 /// Registration fails once this much memory is pinned; users learn of it here rather than then.
 fn warn_of_memlock() {
-    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
     const ENOUGH: u64 = 1 << 30;
-    match getrlimit(Resource::RLIMIT_MEMLOCK) {
-        Ok((soft, _)) if soft != RLIM_INFINITY && soft < ENOUGH => tracing::info!(
+    let limit = LockedMemory::of_this_process().limit;
+    if let Some(bytes) = limit.filter(|bytes| *bytes < ENOUGH) {
+        tracing::info!(
             "the limit of locked memory is {} KiB; registrations beyond it fail (ulimit -l \
              unlimited lifts it)",
-            soft / 1024
-        ),
-        Ok(_) => {}
-        Err(errno) => tracing::debug!(%errno, "the limit of locked memory is unknown"),
+            bytes / 1024
+        );
     }
 }

@@ -15,7 +15,6 @@ use crate::pool::IdleLimits;
 use crate::registration::{FailedDeregistration, Registration};
 use crate::request::{Request, Target};
 use crate::shared::{Report, Shared};
-use crate::shortage::{DeviceLimits, LockedMemory, Shortage};
 use crate::statistics::Statistics;
 use crate::sync::Arc;
 use crate::tree::Interval;
@@ -178,19 +177,6 @@ impl<R: Registration> Cache<R> {
     /// What the cache holds and has done.
     pub fn statistics(&self) -> Statistics {
         self.0.0.statistics()
-    }
-
-    /// What may be the matter if registering `wanted` bytes fails with ENOMEM, in words and numbers.
-    /// Reads `/proc`.
-    pub fn shortage(&self, wanted: usize, device: DeviceLimits) -> Shortage {
-        let statistics = self.statistics();
-        Shortage {
-            wanted: wanted as u64,
-            live: statistics.live,
-            live_bytes: statistics.live_bytes,
-            process: LockedMemory::of_this_process(),
-            device,
-        }
     }
 
     /// Bytes of memory that the cache itself takes, the registrations included, but not what these

@@ -77,7 +77,6 @@ mod registration;
 mod request;
 mod several;
 mod shared;
-mod shortage;
 mod statistics;
 mod sync;
 mod tree;
@@ -93,7 +92,6 @@ pub use pool::IdleLimits;
 pub use registration::{FailedDeregistration, Registration};
 pub use request::{Request, Target};
 pub use several::{MultiLease, MultiLeaseError};
-pub use shortage::{DeviceLimits, LockedMemory, Shortage};
 pub use statistics::Statistics;
 
 /// The page's example is tested.

@@ -45,6 +45,12 @@ impl Fault {
         Self::new(NcclResult::INTERNAL_ERROR, text)
     }
 
+    /// The same with more to read.
+    pub(crate) fn with(mut self, more: &str) -> Self {
+        self.0.text.to_mut().push_str(more);
+        self
+    }
+
     /// What NCCL gets.
     pub(crate) fn code(&self) -> NcclResult {
         self.0.code

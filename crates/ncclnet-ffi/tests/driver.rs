@@ -29,7 +29,7 @@ fn failures() -> [(&'static str, &'static str, &'static str); 4] {
         ("NCCL_IBVERBS_LIB", "/no/such/libibverbs.so", missing),
         ("NCCL_IB_HCA", "=no_such_device", no_device),
         ("NCCL_IB_DISABLE", "1", "disabled by NCCL_IB_DISABLE"),
-        ("NCCL_IB_TIMEOUT", "99", "NCCL_IB_TIMEOUT=99"),
+        ("IBNET_MIN_PART", "1", "IBNET_MIN_PART=1"),
     ]
 }
 

@@ -321,6 +321,112 @@ fn a_failed_init_says_why() {
     }
 }
 
+/// In the same line.
+#[test]
+fn a_failed_init_says_that_the_peers_will_have_another_network() {
+    const SAYS: &str =
+        "this rank will now use another network than its peers, unless NCCL_NET=IBNET";
+    for (variable, value, says) in [
+        ("NCCL_IB_HCA", "=no_such_device", "no usable RDMA device"),
+        (
+            "NCCL_IB_HCA",
+            "^=a,^=b",
+            "only commas between the names: ^=a,b",
+        ),
+        (
+            "NCCL_SOCKET_IFNAME",
+            "^a;b",
+            "only commas between the names: ^a,b",
+        ),
+        (
+            "NCCL_IB_ADDR_RANGE",
+            "10.0.0.0/33",
+            "NCCL_IB_ADDR_RANGE=10.0.0.0/33: expected",
+        ),
+        (
+            "IBNET_MIN_PART",
+            "1",
+            "IBNET_MIN_PART=1: expected a number from 128",
+        ),
+    ] {
+        let text = driver(
+            12,
+            &["--expect-init-error", SAYS, "--verbose"],
+            &[(variable, value)],
+        );
+        let line = text.lines().find(|line| line.contains(SAYS)).unwrap();
+        assert!(line.contains(says) && line.contains("WARN"), "{line}");
+    }
+    // Who switches it off wants another network.
+    let text = driver(
+        12,
+        &[
+            "--expect-init-error",
+            "disabled by NCCL_IB_DISABLE",
+            "--verbose",
+        ],
+        &[("NCCL_IB_DISABLE", "1")],
+    );
+    assert!(!text.contains(SAYS), "{text}");
+}
+
+/// A job that runs with NCCL's own transport runs with ours; and each value is named once.
+#[test]
+fn settings_that_nccl_lives_with_are_warnings() {
+    let variables = [
+        ("NCCL_IB_TIMEOUT", "200"),
+        ("NCCL_IB_RETRY_CNT", "9"),
+        ("NCCL_IB_SL", ""),
+        ("NCCL_IB_TC", "0x6a"),
+        ("NCCL_IB_FIFO_TC", "0152"),
+        ("NCCL_IB_ADDR_FAMILY", "AF_INET6"),
+        ("NCCL_IB_ROCE_VERSION_NUM", "1"),
+        ("NCCL_IB_PKEY", "7"),
+        ("NCCL_IB_PKEY_VALUE", "0xffff"),
+    ];
+    let text = driver(12, &["--threads", "--verbose"], &variables);
+    assert!(text.contains("all data was as sent"), "{text}");
+    for (level, says) in [
+        (
+            "WARN",
+            "NCCL_IB_TIMEOUT=200: 20 is used instead; expected a number from 0 to 31",
+        ),
+        (
+            "WARN",
+            "NCCL_IB_RETRY_CNT=9: 7 is used instead; expected a number from 0 to 7",
+        ),
+        (
+            "WARN",
+            "NCCL_IB_SL=: 0 is used instead; an empty value counts as unset",
+        ),
+        ("INFO", "NCCL_IB_TC=0x6a (default "),
+        (
+            "WARN",
+            "NCCL_IB_FIFO_TC=0152: 106 is used instead; a leading 0 makes a number octal",
+        ),
+        (
+            "INFO",
+            "NCCL_IB_PKEY=7 is not used: NCCL_IB_PKEY_VALUE is set and wins",
+        ),
+    ] {
+        let lines: Vec<_> = text.lines().filter(|line| line.contains(says)).collect();
+        assert!(
+            matches!(lines[..], [line] if line.contains(level)),
+            "{says}: {lines:?}\n{text}"
+        );
+    }
+    // The simulated ports have an entry for IPv4 and version 2 only; each says once what it uses.
+    for port in ["sim0:1", "sim1:1"] {
+        let says = format!("{port}: no GID is as asked for; ");
+        let lines: Vec<_> = text.lines().filter(|line| line.contains(&says)).collect();
+        assert!(
+            matches!(lines[..], [line] if line.contains("WARN")
+                && line.contains("NCCL_IB_ADDR_FAMILY") && line.contains("RoCEv")),
+            "{lines:?}\n{text}"
+        );
+    }
+}
+
 /// The driver with the compiler's address sanitizer, which sees what the plugin reads and writes through
 /// functions of the C library, and what is lost of either side's memory.
 static SANITIZED: LazyLock<PathBuf> = LazyLock::new(|| {

@@ -195,3 +195,17 @@ fn without_an_interface_each_has_its_reason() {
         assert!(text.contains(part), "no {part} in {text}");
     }
 }
+
+#[test]
+fn a_mark_inside_the_list_is_an_error_that_shows_the_right_form() {
+    let host = Host::new()
+        .plugged("usb0", "169.254.3.1/16")
+        .plugged("eno1", "10.1.2.3/24");
+    let Some(result) = run(&host, &named("^usb0,^virbr0")) else {
+        return;
+    };
+    let text = result.unwrap_err();
+    for part in ["NCCL_SOCKET_IFNAME=^usb0,^virbr0", "^usb0,virbr0"] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+}

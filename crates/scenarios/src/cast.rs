@@ -122,7 +122,7 @@ impl Cast {
             None => Config::from_env()?,
             Some(_) => {
                 let mut config = Config::default();
-                config.interfaces = ibnet::InterfaceFilter::parse("=lo");
+                config.interfaces = ibnet::InterfaceFilter::parse("=lo").unwrap_or_default();
                 config
             }
         };

@@ -105,7 +105,8 @@ impl FabricBuilder {
     /// The kernel does not copy pinned pages on fork(2), so that `ibv_fork_init` matters. Unless
     /// this is called, `ibv_is_fork_initialized` says `IBV_FORK_UNNEEDED`. Either way
     /// `ibv_fork_init` gives `EINVAL` if it is called for the first time after memory was
-    /// registered.
+    /// registered; and once it has succeeded, forked children do not get what is registered
+    /// (`MADV_DONTFORK`), as with libibverbs 44.
     pub fn fork_matters(mut self) -> Self {
         self.fork = Fork::Disabled;
         self

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 
+use crate::memlock::LockedMemory;
 use crate::qp_state::{QueuePairState, Transition};
 
 /// A cause to append to an error's text, or nothing.
 pub(crate) enum Hint {
     None,
     Usually(&'static str),
-    /// The device's limits of that name, or locked memory.
+    /// The device's limits of that name, or that of locked memory, if there is one.
     Memory(&'static str),
 }
 
@@ -18,31 +19,15 @@ impl fmt::Display for Hint {
         match self {
             Self::None => Ok(()),
             Self::Usually(cause) => write!(f, " (usually: {cause})"),
-            Self::Memory(limits) => write!(
-                f,
-                " (usually: the limit of locked memory, `ulimit -l`, which is {} in this process; \
-                 or the device's {limits})",
-                MemlockLimit
-            ),
-        }
-    }
-}
-
-/// The process's present limit of locked memory (RLIMIT_MEMLOCK).
-struct MemlockLimit;
-
-impl fmt::Display for MemlockLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: the argument is a valid place for the limit.
-        let result = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
-        match (result, limit.rlim_cur) {
-            (0, libc::RLIM_INFINITY) => f.write_str("unlimited"),
-            (0, bytes) => write!(f, "{} KiB", bytes / 1024),
-            _ => f.write_str("unknown"),
+            Self::Memory(limits) => match LockedMemory::of_this_process().limit {
+                Some(bytes) => write!(
+                    f,
+                    " (usually: the limit of locked memory, `ulimit -l`, which is {} KiB in this \
+                     process; or the device's {limits})",
+                    bytes / 1024
+                ),
+                None => write!(f, " (usually: the device's {limits})"),
+            },
         }
     }
 }

@@ -75,6 +75,17 @@ fn show(table: &PortTable, settings: &Settings) -> bool {
         Ok(selection) => {
             let index = selection.entry.index;
             println!("{title}: GID {index}");
+            let ties: Vec<_> = selection
+                .ties()
+                .map(|entry| entry.index.to_string())
+                .collect();
+            if !ties.is_empty() {
+                println!(
+                    "or {}, which is as good: both are possible, and the text does not tell which \
+                     address is the host's own; NCCL_IB_ADDR_RANGE chooses",
+                    ties.join(", ")
+                );
+            }
             println!("{}\n", selection.table());
             true
         }

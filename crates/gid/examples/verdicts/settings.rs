@@ -8,12 +8,13 @@ use gid::{IndexRules, Policy, Wish};
 #[allow(dead_code, reason = "not everyone who reads settings explains them")]
 pub(crate) const NAMES: &str = "\
 NCCL_IB_GID_INDEX=3                  this index, or mlx5_0:1=3,mlx5_1=5
-NCCL_IB_ADDR_FAMILY=AF_INET6         this family alone (AF_INET, AF_INET6)
+NCCL_IB_ADDR_FAMILY=AF_INET6         this family, others only if there is none (AF_INET, AF_INET6)
 NCCL_IB_ADDR_RANGE=10.1.0.0/16       these networks alone
-NCCL_IB_ROCE_VERSION_NUM=2           this version alone (1, 2)
+NCCL_IB_ROCE_VERSION_NUM=2           this version, the other only if there is none (1, 2)
 NCCL_IB_ROUTABLE_FLID_GID_INDEX=1    InfiniBand: the GID to use if it can be routed; -1 for none
 netdev=eth2.100,eth2                 these network interfaces alone
-prefer-family=, prefer-version=, prefer-netdev=    the same, but first rather than alone";
+prefer-family=, prefer-version=, prefer-netdev=    the same, but as one wish among the others
+require-family=, require-version=                  the same, but alone";
 
 /// What was set.
 #[derive(Default)]
@@ -29,10 +30,12 @@ impl Settings {
         let policy = &mut self.policy;
         match name {
             "NCCL_IB_GID_INDEX" => self.index = value.parse()?,
-            "NCCL_IB_ADDR_FAMILY" => policy.family = Wish::Require(value.parse()?),
+            "NCCL_IB_ADDR_FAMILY" => policy.family = Wish::Ask(value.parse()?),
             "NCCL_IB_ADDR_RANGE" => policy.ranges = value.parse()?,
-            "NCCL_IB_ROCE_VERSION_NUM" => policy.roce_version = Wish::Require(value.parse()?),
+            "NCCL_IB_ROCE_VERSION_NUM" => policy.roce_version = Wish::Ask(value.parse()?),
             "NCCL_IB_ROUTABLE_FLID_GID_INDEX" => policy.flid_index = value.parse()?,
+            "require-family" => policy.family = Wish::Require(value.parse()?),
+            "require-version" => policy.roce_version = Wish::Require(value.parse()?),
             "netdev" => policy.netdevs = Some(Wish::Require(value.parse()?)),
             "prefer-family" => policy.family = Wish::Prefer(value.parse()?),
             "prefer-version" => policy.roce_version = Wish::Prefer(value.parse()?),

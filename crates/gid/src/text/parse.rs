@@ -4,8 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use thiserror::Error;
-use verbs::{Gid, GidType, LinkLayer, Netdev};
+use verbs::{Gid, GidType, LinkLayer, Netdev, NetdevKind};
 
+use super::devinfo::{self, Devinfo};
+use super::sysfs::{self, File};
 use super::{DOWN, ETHERNET, INFINIBAND, KINDS, PortTable};
 use crate::Entry;
 
@@ -22,27 +24,36 @@ pub struct InvalidLine {
 }
 
 /// What was not understood, and what was expected.
-type Refused<'a> = (&'a str, &'static str);
+pub(super) type Refused<'a> = (&'a str, &'static str);
+
+/// Some programs begin a text with it.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Reads the tables of one or more ports.
 ///
 /// A line is an entry, in one of these forms, of which the first is how verdicts are printed (what
-/// follows the colon is ignored, apart from `unreadable`), and the last is how `show_gids` of
-/// NVIDIA's drivers prints:
+/// follows the colon is ignored, apart from `unreadable`), and the others are those of `show_gids` of
+/// NVIDIA's drivers, of `ibv_devinfo -v`, and of the files in sysfs as `grep . PATH/gids/*
+/// PATH/gid_attrs/*/*` and `head` list them:
 ///
 /// ```text
 /// 3: RoCEv2 10.1.2.3 on eth2: chosen
 /// 4 RoCEv2 2001:db8::7 on eth2.100 (vlan, down)
 /// 5: unreadable: Invalid argument (os error 22)
 /// mlx5_0  1  3  0000:0000:0000:0000:0000:ffff:0a01:0203  10.1.2.3  v2  eth2
+///     GID[  3]:   ::ffff:10.1.2.3, RoCE v2
+/// /sys/class/infiniband/mlx5_0/ports/1/gids/3:0000:0000:0000:0000:0000:ffff:0a01:0203
 /// ```
 ///
 /// Types are `RoCEv1`, `RoCEv2`, `InfiniBand` (short: `v1`, `v2`, `IB`), `type-unknown` and
-/// `type-9`. An interface may be `bond`, `slave` (of a bond), `vlan`, `tunnel`, and `down`; it is
-/// up and an ordinary one if nothing is said.
+/// `type-9`. An interface may be `bond`, `slave` (of a bond), `vlan`, `tunnel`, and `down`; if nothing
+/// is said, it is up, and a VLAN if its name is that of one (`eth2.100`), else an ordinary one.
 ///
-/// A line `mlx5_0:1 Ethernet` or `mlx5_0:1 InfiniBand` begins the table of a port. Empty lines,
-/// what follows a `#`, and the head and foot of `show_gids` are ignored.
+/// A line `mlx5_0:1 Ethernet` or `mlx5_0:1 InfiniBand` begins the table of a port. Empty lines, a
+/// byte order mark, what follows a `#`, the head and foot of `show_gids`, and what else `ibv_devinfo`
+/// says of a device are ignored. Where the text calls both InfiniBand and RoCE version 1 `v1` and
+/// does not name the link layer, a port is InfiniBand if nothing of it is on an interface, of version
+/// 2 or an IPv4 address.
 ///
 /// ```
 /// let tables = gid::text::parse("mlx5_0:1 Ethernet\n 3: RoCEv2 10.1.2.3 on eth2: chosen\n")?;
@@ -55,8 +66,10 @@ type Refused<'a> = (&'a str, &'static str);
 /// [`InvalidLine`] for the first line that is none of these.
 pub fn parse(text: &str) -> Result<Vec<PortTable>, InvalidLine> {
     let mut tables = Tables::default();
+    let is_blank = |c: char| c.is_whitespace() || c == BYTE_ORDER_MARK;
     for (number, line) in text.lines().enumerate() {
-        let line = line.split('#').next().unwrap_or_default().trim();
+        let line = line.split('#').next().unwrap_or_default();
+        let line = line.trim_matches(is_blank);
         tables.add(line).map_err(|(token, expected)| InvalidLine {
             line: number + 1,
             token: token.to_owned(),
@@ -72,30 +85,60 @@ struct Tables {
     drafts: Vec<Draft>,
     /// The place of the one that lines without a port belong to.
     current: usize,
+    devinfo: Devinfo,
+    /// The file of sysfs whose content the next line is.
+    awaited: Option<File>,
 }
 
 #[derive(Default)]
-struct Draft {
-    port: Option<(String, u8)>,
-    link_layer: Option<LinkLayer>,
-    entries: Vec<Entry>,
+pub(super) struct Draft {
+    pub(super) port: Option<(String, u8)>,
+    pub(super) link_layer: Option<LinkLayer>,
+    pub(super) entries: Vec<Entry>,
+    /// Version 1 may also be InfiniBand.
+    pub(super) is_coarse: bool,
 }
 
 impl Tables {
     fn add<'a>(&mut self, line: &'a str) -> Result<(), Refused<'a>> {
+        match self.devinfo.line(line)? {
+            devinfo::Line::NotOfIt => {}
+            devinfo::Line::Ignored => return Ok(()),
+            devinfo::Line::Port(port) => {
+                self.at(port);
+                return Ok(());
+            }
+            devinfo::Line::LinkLayer(link_layer) => {
+                self.current().link_layer = Some(link_layer);
+                return Ok(());
+            }
+            devinfo::Line::Entry(entry) => {
+                self.current().entries.push(entry);
+                return Ok(());
+            }
+        }
+        match (self.awaited.take(), sysfs::line(line)?) {
+            (file, None) if line.is_empty() => self.awaited = file,
+            (Some(file), None) => return file.add_to(self.of(&file), line),
+            (_, Some((file, Some(content)))) => return file.add_to(self.of(&file), content),
+            (_, Some((file, None))) => {
+                self.awaited = Some(file);
+                return Ok(());
+            }
+            (None, None) => {}
+        }
         let tokens: Vec<&str> = line.split_whitespace().collect();
         match tokens[..] {
             [] => {}
+            // Reading the type of an empty entry fails.
+            ["grep:" | "head:" | "tail:" | "cat:", ..] => {}
             // The head and foot of show_gids.
             ["DEV", "PORT", "INDEX", ..] => {}
             [only] if only.starts_with("n_gids_found=") => {}
             [..] if line.chars().all(|c| c == '-' || c.is_whitespace()) => {}
             [first, ..] if first.starts_with(|c: char| c.is_ascii_digit()) => {
                 let entry = entry(line)?;
-                match self.drafts.get_mut(self.current) {
-                    Some(draft) => draft.entries.push(entry),
-                    None => self.at(None).entries.push(entry),
-                }
+                self.current().entries.push(entry);
             }
             [place, link_layer] => {
                 let (name, port) = place.split_once(':').ok_or((place, "device:port"))?;
@@ -106,11 +149,29 @@ impl Tables {
             [name, port, index, gid, ref rest @ ..] => {
                 let port = port_number(port)?;
                 let entry = shown_entry(index, gid, rest)?;
-                self.at(Some((name.to_owned(), port))).entries.push(entry);
+                let draft = self.at(Some((name.to_owned(), port)));
+                draft.entries.push(entry);
+                draft.is_coarse = true;
             }
             [first, ..] => return Err((first, "an index, or device:port and a link layer")),
         }
         Ok(())
+    }
+
+    /// The table that lines without a port belong to.
+    fn current(&mut self) -> &mut Draft {
+        match self.drafts.is_empty() {
+            true => self.at(None),
+            false => &mut self.drafts[self.current],
+        }
+    }
+
+    /// The table that a file of sysfs tells of.
+    fn of(&mut self, file: &File) -> &mut Draft {
+        match &file.port {
+            Some(port) => self.at(Some(port.clone())),
+            None => self.current(),
+        }
     }
 
     /// The table of a port, which becomes the current one.
@@ -127,20 +188,40 @@ impl Tables {
     }
 
     fn finish(self) -> Vec<PortTable> {
-        let finish = |draft: Draft| {
-            let is_infiniband = |entry: &Entry| entry.gid_type == Some(GidType::InfiniBand);
-            let mut readable = draft.entries.iter().filter(|entry| !entry.gid.is_zero());
-            let guessed = match readable.clone().next().is_some() && readable.all(is_infiniband) {
-                true => LinkLayer::InfiniBand,
-                false => LinkLayer::Ethernet,
-            };
-            PortTable {
-                port: draft.port,
-                link_layer: draft.link_layer.unwrap_or(guessed),
-                entries: draft.entries,
+        self.drafts.into_iter().map(Draft::finish).collect()
+    }
+}
+
+impl Draft {
+    fn finish(mut self) -> PortTable {
+        let link_layer = self.link_layer.unwrap_or_else(|| self.guess());
+        if self.is_coarse && link_layer == LinkLayer::InfiniBand {
+            let types = self.entries.iter_mut().map(|entry| &mut entry.gid_type);
+            for version_1 in types.filter(|it| **it == Some(GidType::RoceV1)) {
+                *version_1 = Some(GidType::InfiniBand);
             }
+        }
+        PortTable {
+            port: self.port,
+            link_layer,
+            entries: self.entries,
+        }
+    }
+
+    /// The link layer, by the entries.
+    fn guess(&self) -> LinkLayer {
+        let may_be_infiniband = |entry: &Entry| match entry.gid_type {
+            Some(GidType::InfiniBand) => true,
+            Some(GidType::RoceV1) if self.is_coarse => {
+                entry.netdev.is_none() && entry.gid.ipv4_mapped().is_none()
+            }
+            _ => false,
         };
-        self.drafts.into_iter().map(finish).collect()
+        let mut readable = self.entries.iter().filter(|entry| !entry.gid.is_zero());
+        match readable.clone().next().is_some() && readable.all(may_be_infiniband) {
+            true => LinkLayer::InfiniBand,
+            false => LinkLayer::Ethernet,
+        }
     }
 }
 
@@ -276,25 +357,38 @@ fn shown_entry<'a>(
 }
 
 /// An interface as the text names it. Nothing said means that it is up.
-fn netdev(name: &str) -> Result<Netdev, Refused<'_>> {
-    match Netdev::is_name(name) {
-        true => Ok(Netdev::named(name)),
-        false => Err((name, "the name of a network interface")),
+pub(super) fn netdev(name: &str) -> Result<Netdev, Refused<'_>> {
+    if !Netdev::is_name(name) {
+        return Err((name, "the name of a network interface"));
     }
+    Ok(Netdev {
+        kind: is_name_of_vlan(name).then_some(NetdevKind::Vlan),
+        ..Netdev::named(name)
+    })
 }
 
-fn index_number(token: &str) -> Result<u32, Refused<'_>> {
+/// How VLANs are named where nothing else is asked for: the parent's name, a dot, and the VLAN's
+/// number, 1 to 4094.
+fn is_name_of_vlan(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(parent, number)| {
+        let digits = number.bytes().all(|c| c.is_ascii_digit());
+        let number = number.parse::<u16>().unwrap_or(0);
+        !parent.is_empty() && digits && (1..=4094).contains(&number)
+    })
+}
+
+pub(super) fn index_number(token: &str) -> Result<u32, Refused<'_>> {
     token.parse().map_err(|_| (token, "an index"))
 }
 
-fn port_number(token: &str) -> Result<u8, Refused<'_>> {
+pub(super) fn port_number(token: &str) -> Result<u8, Refused<'_>> {
     match token.parse() {
         Ok(0) | Err(_) => Err((token, "a port number from 1 to 255")),
         Ok(port) => Ok(port),
     }
 }
 
-fn link_layer_named(token: &str) -> Result<LinkLayer, Refused<'_>> {
+pub(super) fn link_layer_named(token: &str) -> Result<LinkLayer, Refused<'_>> {
     match token {
         ETHERNET => Ok(LinkLayer::Ethernet),
         INFINIBAND => Ok(LinkLayer::InfiniBand),
@@ -320,7 +414,7 @@ fn gid_type(token: &str) -> Result<Option<GidType>, Refused<'_>> {
     }
 }
 
-fn gid(token: &str) -> Result<Gid, Refused<'_>> {
+pub(super) fn gid(token: &str) -> Result<Gid, Refused<'_>> {
     match token.parse() {
         Ok(IpAddr::V4(v4)) => Ok(Gid::from(v4.to_ipv6_mapped())),
         Ok(IpAddr::V6(v6)) => Ok(Gid::from(v6)),

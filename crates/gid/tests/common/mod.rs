@@ -76,13 +76,16 @@ fn netdev(random: &mut Random) -> Netdev {
         Some(NetdevKind::Vlan),
         Some(NetdevKind::Tunnel),
     ];
+    let netdev = match random.one_in(8) {
+        true => Netdev::numbered(7),
+        false => Netdev::named(*random.pick(&NETDEVS)),
+    };
+    let is_vlan = netdev.name.as_deref() == Some("eth2.100");
     Netdev {
         up: random.one_in(5).then_some(false),
-        kind: *random.pick(&kinds),
-        ..match random.one_in(8) {
-            true => Netdev::numbered(7),
-            false => Netdev::named(*random.pick(&NETDEVS)),
-        }
+        // Read from a text, such a name is always that of some kind.
+        kind: random.pick(&kinds).or(is_vlan.then_some(NetdevKind::Vlan)),
+        ..netdev
     }
 }
 
@@ -123,9 +126,10 @@ pub(crate) fn table(random: &mut Random) -> Vec<Entry> {
 }
 
 fn wish<T>(random: &mut Random, wanted: T) -> Wish<T> {
-    match random.one_in(2) {
-        true => Wish::Prefer(wanted),
-        false => Wish::Require(wanted),
+    match random.below(3) {
+        0 => Wish::Prefer(wanted),
+        1 => Wish::Ask(wanted),
+        _ => Wish::Require(wanted),
     }
 }
 

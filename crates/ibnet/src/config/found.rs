@@ -22,16 +22,44 @@ pub struct Setting {
     pub default: String,
     /// Whether it changed anything.
     pub changes: bool,
+    /// What became of it.
+    pub effect: Effect,
 }
 
-/// For a log: `NCCL_IB_TIMEOUT=14 (default 20)`.
+/// What became of a variable that was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Effect {
+    /// It is used as it is.
+    AsSet,
+    /// Something else is used: NCCL would go on with such a value, too.
+    Instead {
+        /// What is used.
+        used: String,
+        /// Why.
+        why: String,
+    },
+    /// It is not used, because this variable is set, too, and wins.
+    Overruled(&'static str),
+}
+
+impl Setting {
+    /// Whether something else is used in its place.
+    pub fn is_replaced(&self) -> bool {
+        matches!(self.effect, Effect::Instead { .. })
+    }
+}
+
+/// For a log: `NCCL_IB_TIMEOUT=14 (default 20)`, `NCCL_IB_TIMEOUT=200: 20 is used instead; expected a
+/// number from 0 to 31`.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={} ", self.variable, self.value)?;
-        if self.changes {
-            write!(f, "(default {})", self.default)
-        } else {
-            f.write_str("(the default)")
+        write!(f, "{}={}", self.variable, self.value)?;
+        match &self.effect {
+            Effect::AsSet if self.changes => write!(f, " (default {})", self.default),
+            Effect::AsSet => f.write_str(" (the default)"),
+            Effect::Instead { used, why } => write!(f, ": {used} is used instead; {why}"),
+            Effect::Overruled(winner) => write!(f, " is not used: {winner} is set and wins"),
         }
     }
 }

@@ -6,12 +6,17 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::reading::{Reading, leading_number};
+
 /// How a variable sets a field of type [`Target`](Self::Target).
 pub(super) trait Kind {
     type Target;
 
     /// What is allowed, in words; also for the error about anything else.
     fn range(&self) -> String;
+
+    /// How NCCL reads a variable of this kind.
+    fn reading(&self) -> Reading;
 
     /// Sets the field by a text that is not empty, or tells what was expected.
     fn set(&self, target: &mut Self::Target, text: &str) -> Result<(), String>;
@@ -25,6 +30,11 @@ pub(super) fn range_of<T>(kind: &impl Kind<Target = T>) -> String {
     kind.range()
 }
 
+/// How NCCL reads a variable of a kind that is for fields of type `T`.
+pub(super) fn reading_of<T>(kind: &impl Kind<Target = T>) -> Reading {
+    kind.reading()
+}
+
 /// 0 or 1.
 pub(super) struct Flag;
 
@@ -33,6 +43,10 @@ impl Kind for Flag {
 
     fn range(&self) -> String {
         number::<u8>(0, 1).range()
+    }
+
+    fn reading(&self) -> Reading {
+        Reading::Switch
     }
 
     fn set(&self, target: &mut bool, text: &str) -> Result<(), String> {
@@ -55,6 +69,10 @@ impl Kind for OffFlag {
 
     fn range(&self) -> String {
         Flag.range()
+    }
+
+    fn reading(&self) -> Reading {
+        Reading::Switch
     }
 
     fn set(&self, target: &mut bool, text: &str) -> Result<(), String> {
@@ -84,36 +102,10 @@ pub(super) const fn number<T>(least: i64, most: i64) -> Number<T> {
     }
 }
 
-/// A number as NCCL reads it, by `strtoll` with base 0: `0x` begins a hexadecimal one, another `0`
-/// an octal one.
-fn integer(text: &str) -> Option<i64> {
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(digits) => (-1, digits),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
-        return None;
-    }
-    let (digits, radix) = if let Some(rest) = digits
-        .strip_prefix("0x")
-        .or_else(|| digits.strip_prefix("0X"))
-    {
-        (rest, 16)
-    } else if digits.len() > 1 && digits.starts_with('0') {
-        (&digits[1..], 8)
-    } else {
-        (digits, 10)
-    };
-    if digits.starts_with(['+', '-']) {
-        return None;
-    }
-    i64::from_str_radix(digits, radix).ok().map(|n| sign * n)
-}
-
 impl<T> Number<T> {
     fn read(&self, text: &str) -> Result<i64, String> {
-        match integer(text) {
-            Some(number) if (self.least..=self.most).contains(&number) => Ok(number),
+        match leading_number(text) {
+            Some((number, "")) if (self.least..=self.most).contains(&number) => Ok(number),
             _ => Err(self.words()),
         }
     }
@@ -128,6 +120,10 @@ impl<T: TryFrom<i64> + Display> Kind for Number<T> {
 
     fn range(&self) -> String {
         self.words()
+    }
+
+    fn reading(&self) -> Reading {
+        Reading::Number
     }
 
     fn set(&self, target: &mut T, text: &str) -> Result<(), String> {
@@ -156,6 +152,10 @@ impl<T: TryFrom<i64> + Display> Kind for Optional<T> {
         self.number.words()
     }
 
+    fn reading(&self) -> Reading {
+        Reading::Number
+    }
+
     fn set(&self, target: &mut Option<T>, text: &str) -> Result<(), String> {
         *target = T::try_from(self.number.read(text)?).ok();
         Ok(())
@@ -182,6 +182,10 @@ impl Kind for Seconds {
         format!("{} seconds", self.number.words())
     }
 
+    fn reading(&self) -> Reading {
+        Reading::Number
+    }
+
     fn set(&self, target: &mut Option<Duration>, text: &str) -> Result<(), String> {
         let seconds = self.number.read(text).map_err(|_| self.range())?;
         *target = Some(Duration::from_secs(seconds.unsigned_abs()));
@@ -201,6 +205,10 @@ impl Kind for Milliseconds {
 
     fn range(&self) -> String {
         format!("{} milliseconds", self.0.words())
+    }
+
+    fn reading(&self) -> Reading {
+        Reading::Number
     }
 
     fn set(&self, target: &mut Duration, text: &str) -> Result<(), String> {
@@ -230,6 +238,14 @@ impl<T: Copy + PartialEq> Kind for Choice<T> {
         }
     }
 
+    fn reading(&self) -> Reading {
+        let is_number = |(word, _): &(&str, T)| leading_number(word).is_some();
+        match self.0.iter().all(is_number) {
+            true => Reading::Number,
+            false => Reading::Word,
+        }
+    }
+
     fn set(&self, target: &mut T, text: &str) -> Result<(), String> {
         let chosen = self.0.iter().find(|(word, _)| *word == text);
         *target = chosen.ok_or_else(|| self.range())?.1;
@@ -255,6 +271,10 @@ impl Kind for Path {
         "a path".to_owned()
     }
 
+    fn reading(&self) -> Reading {
+        Reading::Text
+    }
+
     fn set(&self, target: &mut Option<PathBuf>, text: &str) -> Result<(), String> {
         *target = Some(PathBuf::from(text));
         Ok(())
@@ -271,6 +291,7 @@ impl Kind for Path {
 /// Something with a grammar of its own, whose default is the absence of it.
 pub(super) struct Grammar<T> {
     pub(super) range: &'static str,
+    pub(super) reading: Reading,
     /// What its absence means.
     pub(super) none: &'static str,
     pub(super) parse: fn(&str) -> Result<T, String>,
@@ -281,6 +302,10 @@ impl<T: Default + PartialEq + Debug> Kind for Grammar<T> {
 
     fn range(&self) -> String {
         self.range.to_owned()
+    }
+
+    fn reading(&self) -> Reading {
+        self.reading
     }
 
     fn set(&self, target: &mut T, text: &str) -> Result<(), String> {
@@ -300,6 +325,7 @@ impl<T: Default + PartialEq + Debug> Kind for Grammar<T> {
 /// A part of a larger setting.
 pub(super) struct PartOf<T> {
     pub(super) range: &'static str,
+    pub(super) reading: Reading,
     pub(super) set: fn(&mut T, &str) -> Result<(), String>,
     pub(super) show: fn(&T) -> String,
 }
@@ -309,6 +335,10 @@ impl<T> Kind for PartOf<T> {
 
     fn range(&self) -> String {
         self.range.to_owned()
+    }
+
+    fn reading(&self) -> Reading {
+        self.reading
     }
 
     fn set(&self, target: &mut T, text: &str) -> Result<(), String> {
@@ -372,28 +402,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_strtoll_does() {
-        for (text, number) in [
-            ("104", Some(104)),
-            ("0x68", Some(104)),
-            ("0X68", Some(104)),
-            ("0150", Some(104)),
-            ("+7", Some(7)),
-            ("-1", Some(-1)),
-            ("-0x10", Some(-16)),
-            ("0", Some(0)),
-            ("00", Some(0)),
-            ("08", None),
-            ("0x", None),
-            ("0x-1", None),
-            ("--1", None),
-            ("+-1", None),
-            ("7 s", None),
-            ("x68", None),
-            ("", None),
-            ("9223372036854775808", None),
-        ] {
-            assert_eq!(integer(text), number, "{text:?}");
+    fn numbers_are_whole_texts() {
+        for (text, value) in [("0x68", 104), ("0150", 104), ("+7", 7)] {
+            assert_eq!(set(&number::<u8>(0, 255), 0, text), Ok(value));
+        }
+        for text in ["08", "0x", "7 s", "x", ""] {
+            assert!(set(&number::<u8>(0, 255), 0, text).is_err(), "{text:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The table of variables: what is told of each, and the page of documentation made from it.
 
-use super::{Config, FIELDS};
+use super::reading::Reading;
+use super::{Config, Effect, FIELDS};
 
 /// A variable of the environment that is a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,11 +30,47 @@ pub(super) struct Row {
     /// What it is for; nothing where the documentation of the field says it.
     pub(super) meaning: &'static [&'static str],
     pub(super) range: fn() -> String,
+    pub(super) reading: fn() -> Reading,
     pub(super) set: fn(&mut Config, &str) -> Result<(), String>,
     pub(super) show: fn(&Config) -> String,
 }
 
 impl Row {
+    /// How the variable is read: as NCCL does, unless it is this transport's own.
+    pub(super) fn reading(&self) -> Reading {
+        match self.name.starts_with("NCCL_") {
+            true => (self.reading)(),
+            false => Reading::Text,
+        }
+    }
+
+    /// Sets what `value` means; or tells what was expected, if it means nothing and NCCL would not
+    /// go on without it. Nothing is changed then.
+    pub(super) fn apply(&self, config: &mut Config, value: &str) -> Result<Effect, String> {
+        let instead = |config: &Config, why: String| {
+            Ok(Effect::Instead {
+                used: (self.show)(config),
+                why,
+            })
+        };
+        if value.is_empty() {
+            return instead(config, "an empty value counts as unset".to_owned());
+        }
+        let reading = self.reading();
+        let expected = match reading.read(value) {
+            None => (self.range)(),
+            Some((text, why)) => match ((self.set)(config, &text), why) {
+                (Ok(()), None) => return Ok(Effect::AsSet),
+                (Ok(()), Some(why)) => return instead(config, why.to_owned()),
+                (Err(expected), _) => expected,
+            },
+        };
+        match reading.is_lenient(value) {
+            true => instead(config, format!("expected {expected}")),
+            false => Err(expected),
+        }
+    }
+
     pub(super) fn variable(&self) -> Variable {
         let meaning = match self.meaning {
             [] => self.field_docs(),
@@ -88,8 +125,10 @@ pub(super) fn page() -> String {
 The settings of a transport, and the variables of the environment that set them.
 
 The names that begin with `NCCL_` are those of NCCL's built-in transport and mean the same; the last column tells where \
-something differs, or with `-` that NCCL has no such name. Those that begin with `IBNET_` are this transport's own. A value that means nothing is an error that \
-names the variable, the value and what is allowed; an empty one counts as unset. Names that begin with `IBNET_` or \
+something differs, or with `-` that NCCL has no such name. Those that begin with `IBNET_` are this transport's own: a \
+value that means nothing is an error that names the variable, the value and what is allowed. Of NCCL's names, a value \
+that NCCL lives with is a warning that says what is used instead: see the second table. An empty one counts as unset, \
+with a warning. Names that begin with `IBNET_` or \
 `NCCL_IB_` and are not in this table are told of in the log, with the setting that may have been meant.
 
 | variable | default | allowed | meaning | field of `Config` | name in NCCL |
@@ -109,6 +148,22 @@ names the variable, the value and what is allowed; an empty one counts as unset.
                 remark => format!("the same; {remark}"),
             }
         ));
+    }
+    page.push_str(
+        "\n## What NCCL takes, and what is done here\n\nWhat cannot be lived without is an error: the plugin does not \
+         start, and its line says that this rank then uses another network than its peers, unless `NCCL_NET=IBNET` \
+         forbids that.\n\n| variables | what NCCL takes | here |\n|---|---|---|\n",
+    );
+    for reading in Reading::ALL {
+        let nccls = super::VARIABLES
+            .iter()
+            .filter(|row| row.name.starts_with("NCCL_"));
+        let names: Vec<_> = nccls
+            .filter(|row| row.reading() == reading)
+            .map(|row| format!("`{}`", row.name))
+            .collect();
+        let (taken, here) = reading.in_words();
+        page.push_str(&format!("| {} | {taken} | {here} |\n", names.join(", ")));
     }
     page.push_str(
         "\nThis page is made from `crates/ibnet/src/config.rs`; a test keeps it up to date, and \

@@ -15,8 +15,16 @@ fn config(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
 fn nothing_set_gives_the_defaults() {
     let parsed = config(&[]).unwrap();
     assert_eq!(format!("{parsed:?}"), format!("{:?}", Config::default()));
-    let empty = config(&[("NCCL_IB_TIMEOUT", ""), ("NCCL_IB_HCA", " ")]).unwrap();
-    assert_eq!(format!("{empty:?}"), format!("{:?}", Config::default()));
+    for variable in Config::variables() {
+        let mut empty = config(&[(variable.name, " ")]).unwrap();
+        let said = empty.set.remove(0).to_string();
+        let expected = format!(
+            "{}=: {} is used instead; an empty value counts as unset",
+            variable.name, variable.default
+        );
+        assert_eq!(said, expected);
+        assert_eq!(format!("{empty:?}"), format!("{:?}", Config::default()));
+    }
 }
 
 #[test]
@@ -60,7 +68,7 @@ fn values_arrive_in_their_fields() {
 }
 
 #[test]
-fn what_is_set_about_gids_is_demanded() {
+fn what_is_set_about_gids_weighs_more_than_the_order() {
     let parsed = config(&[
         ("NCCL_IB_GID_INDEX", "mlx5_0:1=3,mlx5_1=5"),
         ("NCCL_IB_ADDR_FAMILY", "AF_INET6"),
@@ -72,9 +80,9 @@ fn what_is_set_about_gids_is_demanded() {
     .unwrap();
     assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), Some(3));
     assert_eq!(parsed.gid_index.for_port("mlx5_0", 2), None);
-    assert_eq!(parsed.gid.family, Wish::Require(gid::Family::Ipv6));
+    assert_eq!(parsed.gid.family, Wish::Ask(gid::Family::Ipv6));
     assert_eq!(parsed.gid.ranges.0.len(), 2);
-    assert_eq!(parsed.gid.roce_version, Wish::Require(gid::RoceVersion::V1));
+    assert_eq!(parsed.gid.roce_version, Wish::Ask(gid::RoceVersion::V1));
     assert_eq!(parsed.gid.flid_index, gid::FlidIndex(Some(2)));
     assert!(matches!(parsed.gid.netdevs, Some(Wish::Require(_))));
     // Nothing set demands nothing.
@@ -92,12 +100,23 @@ fn a_partition_is_named_by_its_index_or_by_its_value() {
         let parsed = config(&[("NCCL_IB_PKEY_VALUE", value)]).unwrap();
         assert_eq!(parsed.partition, Partition::Value(pkey), "{value}");
     }
-    let both = config(&[("NCCL_IB_PKEY", "0"), ("NCCL_IB_PKEY_VALUE", "0x8001")]);
-    let text = both.unwrap_err().to_string();
+    let both = config(&[("NCCL_IB_PKEY", "5"), ("NCCL_IB_PKEY_VALUE", "0x8001")]).unwrap();
+    assert_eq!(both.partition, Partition::Value(0x8001));
+    let lines: Vec<_> = both
+        .set_variables()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
-        text,
-        "NCCL_IB_PKEY_VALUE=0x8001: expected only one of NCCL_IB_PKEY and NCCL_IB_PKEY_VALUE to be set"
+        lines,
+        [
+            "NCCL_IB_PKEY=5 is not used: NCCL_IB_PKEY_VALUE is set and wins",
+            "NCCL_IB_PKEY_VALUE=0x8001 (default unset)",
+        ]
     );
+    // What names no partition does not win.
+    let both = config(&[("NCCL_IB_PKEY", "5"), ("NCCL_IB_PKEY_VALUE", "0")]).unwrap();
+    assert_eq!(both.partition, Partition::Index(5));
 }
 
 #[test]
@@ -115,38 +134,218 @@ fn minus_one_means_unset_where_nccl_says_so() {
     assert_eq!(parsed.fifo_traffic_class, None);
 }
 
+/// What is said of a value in whose place another is used. Nothing that is not said is changed.
+fn instead(variable: &str, value: &str) -> String {
+    let config = config(&[(variable, value)]).unwrap();
+    let setting = &config.set_variables()[0];
+    assert!(setting.is_replaced(), "{setting}");
+    setting.to_string()
+}
+
 #[test]
-fn values_out_of_range_are_named() {
+fn a_value_that_nccl_lives_with_is_replaced_and_named() {
     // Pitfall 21: nothing is truncated into its field.
+    for (variable, value, said) in [
+        (
+            "NCCL_IB_TIMEOUT",
+            "200",
+            "20 is used instead; expected a number from 0 to 31",
+        ),
+        (
+            "NCCL_IB_TIMEOUT",
+            "-1",
+            "20 is used instead; expected a number from 0 to 31",
+        ),
+        (
+            "NCCL_IB_TIMEOUT",
+            "0x20",
+            "20 is used instead; expected a number from 0 to 31",
+        ),
+        (
+            "NCCL_IB_TIMEOUT",
+            "long",
+            "20 is used instead; expected a number from 0 to 31",
+        ),
+        (
+            "NCCL_IB_RETRY_CNT",
+            "9",
+            "7 is used instead; expected a number from 0 to 7",
+        ),
+        (
+            "NCCL_IB_SL",
+            "16",
+            "0 is used instead; expected a number from -1 to 15",
+        ),
+        (
+            "NCCL_IB_TC",
+            "256",
+            "0 is used instead; expected a number from -1 to 255",
+        ),
+        (
+            "NCCL_IB_PKEY",
+            "-1",
+            "0 is used instead; expected a number from 0 to 65535",
+        ),
+        (
+            "NCCL_IB_PKEY_VALUE",
+            "0x8000",
+            "unset is used instead; expected a P_Key",
+        ),
+        (
+            "NCCL_IB_PKEY_VALUE",
+            "0x10000",
+            "unset is used instead; expected a P_Key",
+        ),
+        (
+            "NCCL_IB_GID_INDEX",
+            "256",
+            "-1 is used instead; expected a GID index from 0 to 255",
+        ),
+        (
+            "NCCL_IB_ADDR_FAMILY",
+            "inet",
+            "AF_INET first is used instead; expected AF_INET or",
+        ),
+        (
+            "NCCL_SOCKET_FAMILY",
+            "inet",
+            "any is used instead; expected AF_INET or AF_INET6",
+        ),
+        (
+            "NCCL_IB_ROCE_VERSION_NUM",
+            "3",
+            "2 first is used instead; expected 1 or 2",
+        ),
+        (
+            "NCCL_IB_ROUTABLE_FLID_GID_INDEX",
+            "-2",
+            "1 is used instead; expected a GID index",
+        ),
+        (
+            "NCCL_IB_DATA_DIRECT",
+            "3",
+            "1 is used instead; expected 0, 1 or 2",
+        ),
+        (
+            "NCCL_IB_PCI_RELAXED_ORDERING",
+            "-2",
+            "2 is used instead; expected 0, 1 or 2",
+        ),
+        (
+            "NCCL_IB_MERGE_NICS",
+            "on",
+            "1 is used instead; expected a number from 0 to 1",
+        ),
+        (
+            "NCCL_IB_MERGE_NICS",
+            "-2",
+            "1 is used instead; any number but 0 means 1, as in NCCL",
+        ),
+        (
+            "NCCL_IB_QPS_PER_CONNECTION",
+            "129",
+            "1 is used instead; expected a number from 1 to",
+        ),
+        (
+            "NCCL_IB_TC",
+            "0106",
+            "70 is used instead; a leading 0 makes a number octal, as in NCCL",
+        ),
+        (
+            "NCCL_IB_TC",
+            "08",
+            "0 is used instead; what follows the number is not read, as in NCCL",
+        ),
+        (
+            "NCCL_IB_TIMEOUT",
+            "22 # s",
+            "22 is used instead; what follows the number is not read",
+        ),
+        (
+            "NCCL_IB_TC",
+            "9223372036854775808",
+            "is used instead; expected a number from -1",
+        ),
+    ] {
+        let text = instead(variable, value);
+        assert!(text.starts_with(&format!("{variable}={value}: ")), "{text}");
+        assert!(text.contains(said), "{text}");
+    }
+    let parsed = config(&[("NCCL_IB_TIMEOUT", "200"), ("NCCL_IB_TC", "0106")]).unwrap();
+    assert_eq!((parsed.timeout, parsed.traffic_class), (20, Some(70)));
+    let parsed = config(&[("NCCL_IB_DISABLE", "2"), ("NCCL_GDR_FLUSH_DISABLE", "-1")]).unwrap();
+    assert!(parsed.disabled && !parsed.flush);
+}
+
+#[test]
+fn every_variable_takes_numbers_as_nccl_does() {
+    let number = |name| match name {
+        "NCCL_IB_ROCE_VERSION_NUM" => [("0x2", "2"), ("02", "2")],
+        _ => [("0x1", "1"), ("01", "1")],
+    };
+    let mut numbers = 0;
+    for row in VARIABLES {
+        if matches!(row.reading(), Reading::Word | Reading::Text) {
+            continue;
+        }
+        numbers += 1;
+        for (text, plain) in number(row.name) {
+            let said = |text| {
+                let config = config(&[(row.name, text)]).unwrap();
+                assert!(
+                    !config.set_variables()[0].is_replaced(),
+                    "{}={text}",
+                    row.name
+                );
+                (row.show)(&config)
+            };
+            assert_eq!(said(text), said(plain), "{}={text}", row.name);
+        }
+    }
+    assert!(numbers > 25, "{numbers}");
+}
+
+/// The second table of `docs/configuration.md` is true of every variable that it names.
+#[test]
+fn each_variable_is_read_as_its_documentation_says() {
+    for row in VARIABLES {
+        let outcome = |text| config(&[(row.name, text)]);
+        let is_replaced = |text| outcome(text).is_ok_and(|it| it.set[0].is_replaced());
+        match row.reading() {
+            Reading::Number | Reading::Switch => {
+                assert!(is_replaced("x") && is_replaced("1 s"), "{}", row.name);
+            }
+            Reading::NumberOrList => {
+                assert!(is_replaced("x") && is_replaced("1 s"), "{}", row.name);
+                assert!(outcome("mlx5_0=x").is_err(), "{}", row.name);
+            }
+            Reading::Word => assert!(is_replaced("x"), "{}", row.name),
+            Reading::Text => {
+                let is_strict = outcome("^^a b").is_err();
+                // Everything is a path, and an address that says nothing here is NCCL's business.
+                let takes_all = ["NCCL_IBVERBS_LIB", "NCCL_COMM_ID"].contains(&row.name);
+                assert_eq!(is_strict, !takes_all, "{}", row.name);
+            }
+        }
+        if row.name.starts_with("IBNET_") {
+            assert_eq!(row.reading(), Reading::Text, "{} is strict", row.name);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_lived_without_is_an_error() {
     for (variable, value, expected) in [
-        ("NCCL_IB_TIMEOUT", "32", "0 to 31"),
-        ("NCCL_IB_RETRY_CNT", "8", "0 to 7"),
-        ("NCCL_IB_SL", "16", "-1 to 15"),
-        ("NCCL_IB_TC", "256", "-1 to 255"),
-        ("NCCL_IB_PKEY", "-1", "0 to 65535"),
-        ("NCCL_IB_PKEY_VALUE", "0", "not 0x8000"),
-        ("NCCL_IB_PKEY_VALUE", "0x8000", "not 0x8000"),
-        ("NCCL_IB_PKEY_VALUE", "0x10000", "not 0x8000"),
-        ("NCCL_IB_PKEY_VALUE", "default", "not 0x8000"),
-        ("NCCL_IB_FIFO_TC", "256", "-1 to 255"),
-        ("NCCL_IB_DEVICE_PCI_ORDER", "2", "0 to 1"),
-        ("NCCL_IB_MERGE_VFS", "-1", "0 to 1"),
-        ("NCCL_IB_MERGE_NICS", "on", "0 to 1"),
-        ("NCCL_IB_QUERY_PORT_SPEED", "2", "0 to 1"),
-        ("NCCL_IB_DATA_DIRECT", "3", "0, 1 or 2"),
-        ("NCCL_IB_PCI_RELAXED_ORDERING", "-2", "0, 1 or 2"),
-        ("NCCL_IB_RETURN_ASYNC_EVENTS", "2", "0 to 1"),
-        ("NCCL_IB_GID_INDEX", "256", "0 to 255"),
         ("NCCL_IB_GID_INDEX", "mlx5_0:1=3,mlx5_1:x=4", "mlx5_1:x=4"),
-        ("NCCL_IB_ADDR_FAMILY", "inet", "AF_INET"),
         ("NCCL_IB_ADDR_RANGE", "10.0.0.0/33", "10.0.0.0/33"),
-        ("NCCL_IB_ROCE_VERSION_NUM", "3", "1 or 2"),
-        ("NCCL_IB_ROUTABLE_FLID_GID_INDEX", "-2", "-1 for none"),
-        ("IBNET_GID_NETDEVS", "a/b", "network interface"),
-        ("NCCL_IB_DISABLE", "yes", "0 to 1"),
-        ("NCCL_SOCKET_FAMILY", "inet", "AF_INET or AF_INET6"),
-        ("IBNET_CONNECT_TIMEOUT", "0", "1 to 86400"),
         ("NCCL_IB_HCA", "mlx5_0:999", "port"),
+        ("NCCL_IB_HCA", "^=a,^=b", "^=a,b"),
+        ("NCCL_SOCKET_IFNAME", "^=a,^=b", "^=a,b"),
+        ("IBNET_GID_NETDEVS", "a/b", "network interface"),
+        ("IBNET_CONNECT_TIMEOUT", "0", "1 to 86400"),
+        ("IBNET_CONNECT_TIMEOUT", "7 s", "1 to 86400"),
+        ("IBNET_MIN_PART", "127", "128 to"),
+        ("IBNET_PATH_POLICY", "best", "round-robin"),
     ] {
         let text = config(&[(variable, value)]).unwrap_err().to_string();
         assert!(
@@ -160,8 +359,8 @@ fn values_out_of_range_are_named() {
 fn a_value_is_said_once() {
     let refused = |name, value| config(&[(name, value)]).unwrap_err().to_string();
     assert_eq!(
-        refused("NCCL_IB_ADDR_FAMILY", "inet"),
-        "NCCL_IB_ADDR_FAMILY=inet: expected AF_INET or AF_INET6"
+        refused("IBNET_PATH_POLICY", "best"),
+        "IBNET_PATH_POLICY=best: expected round-robin or least-outstanding"
     );
     // Of a list, the part is named.
     let text = refused("NCCL_IB_GID_INDEX", "mlx5_0:1=3,mlx5_1:x=4");
@@ -190,6 +389,8 @@ fn what_is_set_is_recorded_with_what_it_changes() {
             "NCCL_IB_HCA=mlx5_0 (default every device)",
             "NCCL_IB_TIMEOUT=14 (default 20)",
             "NCCL_IB_RETRY_CNT=7 (the default)",
+            "NCCL_IB_SL=: on InfiniBand the connection's traffic class if it is 0 to 15, else 0 is used \
+             instead; an empty value counts as unset",
             "NCCL_IB_TC=-1 (the default)",
         ]
     );
@@ -218,8 +419,12 @@ fn every_variable_changes_its_field_and_nothing_else() {
         if variable.default == text {
             text = "1";
         }
-        let changed = config(&[(variable.name, text)])
-            .unwrap_or_else(|_| config(&[(variable.name, "3")]).unwrap());
+        let allowed = |text| {
+            config(&[(variable.name, text)])
+                .ok()
+                .filter(|config| !config.set_variables()[0].is_replaced())
+        };
+        let changed = allowed(text).unwrap_or_else(|| allowed("3").unwrap());
         let setting = &changed.set_variables()[0];
         assert!(setting.changes, "{setting}");
         assert_eq!(setting.default, variable.default);

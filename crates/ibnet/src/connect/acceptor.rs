@@ -71,7 +71,7 @@ pub(crate) async fn accept(
     let mut peer = Peer::new(channel, doing, Some(stranger_limit), inner);
     let hello = greeting(&mut peer, &listening.cookie).await?;
     is_known.store(true, Ordering::Relaxed);
-    peer.set_limit(limit);
+    peer.recognise(&hello.party, limit);
     match agree(&mut peer, hello, &listening, budget).await {
         Ok(agreed) => finish(agreed, peer, &listening),
         Err(error) => {

@@ -58,7 +58,7 @@ pub(crate) async fn connect(
     let mut waits = Waits::new(&call.inner);
     let channel = dial(first, &route, &call.nic.info().name, config, &mut waits).await?;
     let doing = format!(
-        "connecting {} to {}",
+        "connecting {} to the listener at {}",
         call.nic.info().name,
         call.handle.address()
     );
@@ -94,6 +94,7 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
         other => return Err(peer.unexpected(&other)),
     };
     check(&plan, &own.party).map_err(|invalid| peer.invalid(invalid))?;
+    peer.recognise(&plan.party, config.connect_timeout);
 
     let devices = || call.nic.members().iter().map(|device| &device.pd);
     let ring = Announced::new(devices(), usize::from(plan.entry_bytes), plan.first_entry)?;

@@ -9,8 +9,7 @@ use nix::libc;
 
 use crate::channel::Channel;
 use crate::config::Config;
-use crate::connect::peer::Reports;
-use crate::connect::waits::Waits;
+use crate::connect::waits::{Patience, Waits};
 use crate::error::Error;
 use crate::interface::Route;
 use crate::owned::later;
@@ -19,9 +18,9 @@ use crate::random;
 /// An address that does not even refuse is given up after the pauses between all attempts and so much more.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Connects the device `name` to the listener at the end of `route`, of which `first` is the first attempt. One that refuses is called again,
-/// with a pause that grows by its first length each time, as NCCL does it: the listener's process may be about
-/// to start.
+/// Connects the device `name` to the listener at the end of `route`, of which `first` is the first attempt. One
+/// that refuses is called again, with a pause that grows by its first length each time, as NCCL does it: the
+/// listener's process may be about to start.
 pub(crate) async fn dial(
     first: io::Result<Channel>,
     route: &Route,
@@ -30,37 +29,28 @@ pub(crate) async fn dial(
     waits: &mut Waits,
 ) -> Result<Channel, Error> {
     let doing = || format!("connecting {name} to the listener at {route}");
-    let began = Instant::now();
     let limit = config.connect_timeout.unwrap_or_else(|| patience(config));
-    let deadline = later(began, limit);
-    let mut reports = Reports::new();
+    let mut patience = Patience::new(Instant::now(), Some(limit));
     let mut attempt = first;
     let mut retries = 0;
     loop {
         let connected = match attempt {
-            Ok(channel) => connected(channel, deadline, waits).await,
+            Ok(channel) => connected(channel, &doing, &mut patience, waits).await?,
             Err(error) => Err(error),
         };
         let error = match connected {
-            Ok(Some(channel)) => return Ok(channel),
-            Ok(None) => {
-                return Err(Error::Timeout {
-                    doing: format!("{}, waiting for a TCP connection", doing()),
-                    seconds: limit.as_secs(),
-                });
-            }
+            Ok(channel) => return Ok(channel),
             Err(error) if may_pass(&error) && retries < config.socket_retries => error,
             Err(error) => return Err(Error::socket(doing(), error)),
         };
         retries += 1;
         let pause = jitter(config.socket_retry_pause.saturating_mul(retries))?;
-        if reports.is_due(Instant::now()) {
-            tracing::info!("{} since {} s: {error}", doing(), began.elapsed().as_secs());
-        }
         tracing::debug!(%error, "{}: next attempt in {} ms", doing(), pause.as_millis());
-        waits
-            .sleep_until(deadline.min(later(Instant::now(), pause)))
-            .await?;
+        let next = later(Instant::now(), pause);
+        while Instant::now() < next {
+            let until = patience.look(Instant::now(), || format!("{}: {error}", doing()))?;
+            waits.sleep_until(until.min(next)).await?;
+        }
         attempt = route.call();
     }
 }
@@ -81,28 +71,40 @@ fn jitter(pause: Duration) -> Result<Duration, Error> {
     Ok(pause / 2 + Duration::from_millis(u64::from(jitter)))
 }
 
-/// Waits until the stream is connected; none if that takes until `deadline`.
+/// Waits until the stream is connected, or not.
 async fn connected(
     mut channel: Channel,
-    deadline: Instant,
+    doing: &impl Fn() -> String,
+    patience: &mut Patience,
     waits: &mut Waits,
-) -> io::Result<Option<Channel>> {
-    let is_connected = poll_fn(|context| {
-        if channel.is_connected()? {
-            return Poll::Ready(Ok::<_, io::Error>(true));
+) -> Result<io::Result<Channel>, Error> {
+    let outcome = poll_fn(|context| {
+        match channel.is_connected() {
+            Ok(false) => {}
+            Ok(true) => return Poll::Ready(Ok(Ok(()))),
+            Err(error) => return Poll::Ready(Ok(Err(error))),
         }
-        if Instant::now() >= deadline {
-            return Poll::Ready(Ok(false));
-        }
-        let armed = waits.for_channel(context, &mut channel, Some(deadline));
-        armed.map_err(io::Error::other)?;
+        let who = || format!("{}: waiting for a TCP connection", doing());
+        let until = patience.look(Instant::now(), who)?;
+        waits.for_channel(context, &mut channel, Some(until))?;
         Poll::Pending
     });
-    if !is_connected.await? {
-        return Ok(None);
+    let outcome: Result<io::Result<()>, Error> = outcome.await;
+    Ok(outcome?.and_then(|()| {
+        channel.stop_listening();
+        is_new(&channel)?;
+        Ok(channel)
+    }))
+}
+
+/// Whether the listener has not hung up yet. It has if it took this end for a stranger, because it was not polled
+/// for long after the stream was connected.
+fn is_new(channel: &Channel) -> io::Result<()> {
+    match channel.stream().peek(&mut [0]) {
+        Ok(0) => Err(io::Error::from_raw_os_error(libc::ECONNRESET)),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(()),
     }
-    channel.stop_listening();
-    Ok(Some(channel))
 }
 
 /// Whether the next attempt may fare better: a full backlog, a route that is not there yet.
@@ -172,6 +174,35 @@ mod tests {
         let _listener = listen(address, None).unwrap();
         let channel = block_on(|context| dialing.as_mut().poll(context)).unwrap();
         assert_eq!(channel.peer(), address);
+    }
+
+    #[test]
+    fn a_listener_that_hung_up_before_a_word_was_said_is_called_again() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let route = route(listener.local_addr().unwrap());
+        let (inner, mut waits) = waits(10);
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
+        // It takes the caller for a stranger who says nothing.
+        drop(listener.accept().unwrap());
+        let channel = block_on(|context| dialing.as_mut().poll(context)).unwrap();
+        let (_second, caller) = listener.accept().unwrap();
+        assert_eq!(channel.stream().local_addr().unwrap(), caller);
+    }
+
+    #[test]
+    fn the_pauses_between_the_attempts_grow_to_a_minute_in_sum_as_in_nccl() {
+        assert_eq!(
+            patience(&Config::default()),
+            Duration::from_millis(59_500) + SILENCE
+        );
+        let route = route(unused_address());
+        let (inner, mut waits) = waits(10);
+        let start = Instant::now();
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
+        assert!(block_on(|context| dialing.as_mut().poll(context)).is_err());
+        // 4 + 8 + … + 40 ms, half of that with the worst luck.
+        assert!(start.elapsed() >= Duration::from_millis(110));
     }
 
     #[test]

@@ -7,15 +7,11 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::channel::{Channel, Input, READ_SIZE};
-use crate::connect::waits::Waits;
+use crate::connect::waits::{Patience, Waits};
 use crate::error::Error;
 use crate::handshake::frame::Decoder;
 use crate::handshake::message::{Invalid, Message, Party, printable};
-use crate::owned::later;
 use crate::transport::Inner;
-
-/// After so long a wait is reported for the first time; each further time after twice as long.
-const FIRST_REPORT: Duration = Duration::from_secs(10);
 
 /// The peer, over its socket.
 pub(crate) struct Peer {
@@ -26,7 +22,6 @@ pub(crate) struct Peer {
     doing: String,
     /// How long one message may be waited for, if there is a limit.
     limit: Option<Duration>,
-    reports: Reports,
 }
 
 impl Peer {
@@ -42,7 +37,6 @@ impl Peer {
             waits: Waits::new(inner),
             doing,
             limit,
-            reports: Reports::new(),
         }
     }
 
@@ -50,8 +44,15 @@ impl Peer {
         self.channel.peer()
     }
 
-    /// Changes how long one message may be waited for.
-    pub(crate) fn set_limit(&mut self, limit: Option<Duration>) {
+    /// The peer is of this protocol and has said who it is: from now on it may take its time, but for the
+    /// limit that is set.
+    pub(crate) fn recognise(&mut self, party: &Party, limit: Option<Duration>) {
+        self.doing = format!(
+            "{} ({}, process {})",
+            self.doing,
+            printable(&party.host),
+            party.process
+        );
         self.limit = limit;
     }
 
@@ -80,11 +81,11 @@ impl Peer {
         waiting_for: &'static str,
         look: impl Fn(&mut Self) -> Result<Option<T>, Error>,
     ) -> Result<T, Error> {
-        let began = Instant::now();
+        let mut patience = Patience::new(Instant::now(), self.limit);
         poll_fn(|context| {
             let outcome = match look(self).transpose() {
                 Some(outcome) => outcome,
-                None => match self.keep_waiting(context, waiting_for, began) {
+                None => match self.keep_waiting(context, &mut patience, waiting_for) {
                     Ok(()) => return Poll::Pending,
                     Err(error) => Err(error),
                 },
@@ -94,31 +95,15 @@ impl Peer {
         .await
     }
 
-    /// What is waited for is not there yet: reports it now and then, and has the caller woken.
+    /// What is waited for is not there yet.
     fn keep_waiting(
         &mut self,
         context: &Context<'_>,
+        patience: &mut Patience,
         waiting_for: &str,
-        began: Instant,
     ) -> Result<(), Error> {
-        let now = Instant::now();
-        let end = self.limit.map(|limit| later(began, limit));
-        if let (Some(limit), Some(end)) = (self.limit, end)
-            && now >= end
-        {
-            return Err(Error::Timeout {
-                doing: format!("{}, waiting for {waiting_for}", self.doing),
-                seconds: limit.as_secs(),
-            });
-        }
-        if self.reports.is_due(now) {
-            tracing::info!(
-                "{}: waiting since {} s for {waiting_for}",
-                self.doing,
-                now.duration_since(began).as_secs()
-            );
-        }
-        let until = end.map_or(self.reports.next, |end| end.min(self.reports.next));
+        let who = || format!("{}: waiting for {waiting_for}", self.doing);
+        let until = patience.look(Instant::now(), who)?;
         self.waits
             .for_channel(context, &mut self.channel, Some(until))
     }
@@ -190,35 +175,6 @@ impl Peer {
     /// The control channel of the connection, and what came on it after the conversation.
     pub(crate) fn into_parts(self) -> (Channel, Decoder) {
         (self.channel, self.decoder)
-    }
-}
-
-/// When a wait is reported.
-pub(crate) struct Reports {
-    next: Instant,
-    pause: Duration,
-}
-
-impl Reports {
-    pub(crate) fn new() -> Self {
-        Self {
-            next: Instant::now() + FIRST_REPORT,
-            pause: FIRST_REPORT,
-        }
-    }
-
-    /// Whether a report is due; then the next one is later.
-    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
-        if now < self.next {
-            return false;
-        }
-        self.pause *= 2;
-        self.next = now + self.pause;
-        true
-    }
-
-    pub(crate) fn next(&self) -> Instant {
-        self.next
     }
 }
 

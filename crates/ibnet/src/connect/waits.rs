@@ -4,26 +4,22 @@
 //! them; callers that block or await are woken by the events thread.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Instant;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use crate::channel::Channel;
 use crate::error::Error;
 use crate::monitor::{Alarm, Attention, Interest, SocketWatch};
+use crate::owned::later;
 use crate::transport::Inner;
 
 /// The waker of callers that poll.
 pub(crate) fn polling() -> &'static Waker {
-    struct Polls;
-
-    impl Wake for Polls {
-        fn wake(self: Arc<Self>) {}
-    }
-
-    static WAKER: LazyLock<Waker> = LazyLock::new(|| Waker::from(Arc::new(Polls)));
-    &WAKER
+    // One place for it: copies would not be known as the same.
+    static WAKER: &Waker = Waker::noop();
+    WAKER
 }
 
 /// Wakes one conversation.
@@ -108,6 +104,58 @@ impl Waits {
     }
 }
 
+/// One thing that is waited for: reported while it does not come, and given up where there is a limit.
+pub(crate) struct Patience {
+    began: Instant,
+    limit: Option<Duration>,
+    /// When it is reported next, and how long after that once more.
+    report: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    /// After so long a wait is reported for the first time; each further time after twice as long.
+    const FIRST_REPORT: Duration = Duration::from_secs(10);
+
+    /// Begins to wait at `now`.
+    pub(crate) fn new(now: Instant, limit: Option<Duration>) -> Self {
+        Self {
+            began: now,
+            limit,
+            report: now + Self::FIRST_REPORT,
+            pause: 2 * Self::FIRST_REPORT,
+        }
+    }
+
+    /// It is `now`, and what is waited for is not there. `who` waits for whom, in words. Gives the time for the
+    /// next look.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] at the limit.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        who: impl FnOnce() -> String,
+    ) -> Result<Instant, Error> {
+        let end = self.limit.map(|limit| (limit, later(self.began, limit)));
+        if let Some((limit, end)) = end
+            && now >= end
+        {
+            return Err(Error::Timeout {
+                doing: who(),
+                seconds: limit.as_secs(),
+            });
+        }
+        if now >= self.report {
+            let waited = now.duration_since(self.began).as_secs();
+            tracing::info!("{}, for {waited} s now", who());
+            self.report = now + self.pause;
+            self.pause *= 2;
+        }
+        Ok(end.map_or(self.report, |(_, end)| end.min(self.report)))
+    }
+}
+
 /// Queue pairs that may still be created or connected in one poll, which all conversations of a listener share:
 /// each takes up to a millisecond on real devices, and a poll must not take long.
 #[derive(Clone, Default)]
@@ -131,5 +179,56 @@ impl Budget {
             Poll::Ready(())
         })
         .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// The seconds at which a wait is reported, or ends, if it is looked at when it wants to be.
+    fn looks(limit: Option<Duration>, until: Duration) -> (Vec<u64>, Option<Error>) {
+        let start = Instant::now();
+        let mut patience = Patience::new(start, limit);
+        let (mut now, mut times) = (start, Vec::new());
+        while now < start + until {
+            match patience.look(now, || "this waits for that".to_owned()) {
+                Ok(next) => now = next,
+                Err(error) => return (times, Some(error)),
+            }
+            times.push(now.duration_since(start).as_secs());
+        }
+        (times, None)
+    }
+
+    #[test]
+    fn without_a_limit_a_wait_has_no_end_and_is_reported_less_and_less() {
+        let (times, end) = looks(None, DAY);
+        assert!(end.is_none());
+        assert_eq!(times[..4], [10, 30, 70, 150]);
+        assert!(times.len() < 20);
+    }
+
+    #[test]
+    fn at_its_limit_a_wait_ends() {
+        let (times, end) = looks(Some(Duration::from_secs(45)), DAY);
+        assert_eq!(times, [10, 30, 45]);
+        assert!(matches!(end, Some(Error::Timeout { seconds: 45, .. })));
+        let text = end.unwrap().to_string();
+        assert!(text.starts_with("this waits for that"), "{text}");
+    }
+
+    #[test]
+    fn a_wait_that_was_not_looked_at_for_long_goes_on() {
+        let start = Instant::now();
+        let mut patience = Patience::new(start, None);
+        let late = start + DAY;
+        assert_eq!(
+            patience.look(late, String::new).unwrap(),
+            late + 2 * Patience::FIRST_REPORT
+        );
     }
 }

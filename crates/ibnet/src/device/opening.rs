@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nix::errno::Errno;
+use verbs::LockedMemory;
 
 use crate::config::Config;
 
@@ -46,7 +47,7 @@ pub(super) fn explain(
     format!(
         "{device}: {doing} failed: {} ({errno:?}): {}",
         io::Error::from(errno),
-        advice(errno, &node, locked_memory())
+        advice(errno, &node, LockedMemory::of_this_process().limit)
     )
 }
 
@@ -102,13 +103,6 @@ fn node_name(device: &str, sysfs: &Path) -> Option<String> {
     })
 }
 
-/// The limit of locked memory in bytes, if there is one.
-fn locked_memory() -> Option<u64> {
-    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-    let (soft, _) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
-    (soft != RLIM_INFINITY).then_some(soft)
-}
-
 /// What is missing, and what to do about it.
 fn advice(errno: Errno, node: &Node, locked_memory: Option<u64>) -> String {
     let path = &node.path;
@@ -136,14 +130,14 @@ fn advice(errno: Errno, node: &Node, locked_memory: Option<u64>) -> String {
             "the device behind {path} is gone or its driver is being reset; see the kernel's log"
         ),
         Errno::ENOMEM | Errno::EAGAIN => format!(
-            "no memory for the device's context: {}; or the limits of the cgroup (rdma.max: \
-             hca_handle, hca_object) are used up",
+            "no memory for the device's context: {}the limits of the cgroup (rdma.max: hca_handle, \
+             hca_object) are used up",
             match locked_memory {
                 Some(bytes) => format!(
-                    "the limit of locked memory is {} KiB (ulimit -l unlimited lifts it)",
+                    "the limit of locked memory is {} KiB (ulimit -l unlimited lifts it); or ",
                     bytes / 1024
                 ),
-                None => "the limit of locked memory is not the cause (unlimited)".to_owned(),
+                None => String::new(),
             }
         ),
         Errno::EMFILE | Errno::ENFILE => {
@@ -235,7 +229,10 @@ mod tests {
             assert!(!text.contains('\n'));
         }
         let text = advice(Errno::ENOMEM, &node(Mode(0o666)), None);
-        assert!(text.contains("not the cause"), "{text}");
+        assert!(
+            text.contains("rdma.max") && !text.contains("ulimit"),
+            "{text}"
+        );
     }
 
     #[test]

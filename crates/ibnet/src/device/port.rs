@@ -10,7 +10,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use gid::RoceVersion;
 use verbs::{Context, LinkLayer, PortAttributes, PortState, Sysfs};
@@ -63,6 +63,8 @@ pub(super) struct PortCache {
     partition: Partition,
     sysfs: Sysfs,
     known: Mutex<Option<Known>>,
+    /// Whether it was said that no GID is as asked for.
+    despite: Once,
 }
 
 /// What holds as long as nothing has changed.
@@ -103,6 +105,7 @@ impl PortCache {
                 Some(own) => Sysfs::at(&config.sysfs).with_addresses(own.iter().copied()),
             },
             known: Mutex::new(None),
+            despite: Once::new(),
         }
     }
 
@@ -186,6 +189,7 @@ impl PortCache {
         let chosen = match gid::select(&entries, port.link_layer, &self.policy) {
             Ok(selection) => {
                 tracing::debug!("{}: GIDs: {selection}", self.label());
+                self.warn_of_what_no_gid_has(&selection);
                 Some(selection.entry)
             }
             // InfiniBand addresses by LID; a GID is only needed across subnets.
@@ -225,6 +229,19 @@ impl PortCache {
                 pkey_index,
             },
         })
+    }
+
+    /// Says, once, that the GID has not the family or version that was asked for. NCCL goes on in
+    /// that case, too.
+    fn warn_of_what_no_gid_has(&self, selection: &gid::Selection) {
+        let mut chosen = selection.verdicts.iter().filter(|it| it.is_chosen());
+        if let Some(verdict) = chosen.next()
+            && let gid::VerdictKind::Chosen(gid::Because::Despite(_)) = verdict.kind
+        {
+            self.despite.call_once(|| {
+                tracing::warn!("{}: no GID is as asked for; {verdict}", self.label())
+            });
+        }
     }
 
     /// Where the partition is in a P_Key table of `length` entries.

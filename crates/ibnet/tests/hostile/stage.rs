@@ -63,7 +63,7 @@ impl Stage {
     pub(crate) fn open(&self, device: &str, change: impl FnOnce(&mut Config)) -> Transport {
         let mut config = Config::default();
         config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo");
+        config.interfaces = InterfaceFilter::parse("=lo").unwrap();
         config.connect_timeout = Some(Duration::from_secs(10));
         (config.timeout, config.retry_count) = (10, 1);
         change(&mut config);

@@ -10,7 +10,7 @@ use verbs::Library;
 pub(crate) fn open(library: Library, device: &str) -> Transport {
     let mut config = Config::default();
     config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
-    config.interfaces = InterfaceFilter::parse("=lo");
+    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
     Transport::with_library(library, config).unwrap()
 }
 

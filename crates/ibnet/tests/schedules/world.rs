@@ -199,7 +199,7 @@ fn device(
 fn config(random: &mut Random, devices: &[String]) -> Config {
     let mut config = Config::default();
     config.hca = HcaFilter::parse(&format!("={}", devices.join(","))).unwrap();
-    config.interfaces = InterfaceFilter::parse("=lo");
+    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
     config.queue_pairs = [1, 1, 2, 3][random.index(4)];
     config.split_data = random.chance(2);
     config.min_part = [Some(128), Some(1024), None][random.index(3)];

@@ -30,7 +30,7 @@ pub(crate) fn fabric() -> Fabric {
 
 pub(crate) fn config() -> Config {
     let mut config = Config::default();
-    config.interfaces = InterfaceFilter::parse("=lo");
+    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
     config
 }
 

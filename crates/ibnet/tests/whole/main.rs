@@ -16,6 +16,7 @@ mod fatal;
 mod features;
 mod gathering;
 mod handshakes;
+mod late;
 mod limits;
 mod log;
 mod pitfalls;

@@ -159,7 +159,7 @@ fn a_test_takes_one_batch_for_whichever_requests_it_is() {
 fn open(library: &Library, side: &str) -> End {
     let mut config = Config::default();
     config.hca = HcaFilter::parse(side).unwrap();
-    config.interfaces = InterfaceFilter::parse("=lo");
+    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
     End {
         transport: Transport::with_library(library.clone(), config).unwrap(),
         device: 0,

@@ -52,7 +52,7 @@ impl End {
 
     fn with(fabric: &Fabric, side: &str, mut config: Config) -> Self {
         config.hca = HcaFilter::parse(side).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo");
+        config.interfaces = InterfaceFilter::parse("=lo").unwrap();
         if let Some(sysfs) = fabric.sysfs_root() {
             config.sysfs = sysfs.to_owned();
         }

@@ -175,7 +175,7 @@ fn open(version: u32) -> Result<Open, Fault> {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
-    let mut config = settings::find(provided)?;
+    let mut config = settings::find(provided).map_err(cannot_start)?;
     if let Some(root) = &*SYSFS.lock().unwrap_or_else(PoisonError::into_inner) {
         config.sysfs.clone_from(root);
     }
@@ -187,7 +187,8 @@ fn open(version: u32) -> Result<Open, Fault> {
     let transport = match provided {
         Some(library) => Transport::with_library(library, config),
         None => Transport::open(config),
-    }?;
+    }
+    .map_err(cannot_start)?;
     let devices = Devices::of(transport)?;
     devices.announce();
     let open = Open {
@@ -196,6 +197,20 @@ fn open(version: u32) -> Result<Open, Fault> {
     };
     *OPEN.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
     Ok(open)
+}
+
+/// Why the transport cannot be opened, and what that means to the job unless it was asked for: NCCL
+/// takes the next network that starts, in this process alone.
+fn cannot_start(error: ibnet::Error) -> Fault {
+    let is_wanted = matches!(error, ibnet::Error::Disabled);
+    let fault = Fault::from(error);
+    match is_wanted {
+        true => fault,
+        false => fault.with(
+            "; this rank will now use another network than its peers, unless NCCL_NET=IBNET is set, \
+             with which it fails at once",
+        ),
+    }
 }
 
 /// Lets the transport go if nobody needs it. Called under the lock of [`USERS`].

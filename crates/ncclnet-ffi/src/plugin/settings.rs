@@ -5,16 +5,15 @@
 
 use ibnet::Config;
 
-use crate::fault::Fault;
-
 /// The settings: those that the program provides, or else from the environment of the process, of
-/// which `ibnet` tells what is set for nothing. Says what was set.
-pub(super) fn find(provided: Option<Config>) -> Result<Config, Fault> {
+/// which `ibnet` tells what is set for nothing and what is replaced. Says what else was set.
+pub(super) fn find(provided: Option<Config>) -> Result<Config, ibnet::Error> {
     let config = match provided {
         Some(config) => config,
-        None => Config::from_env().map_err(ibnet::Error::from)?,
+        None => Config::from_env()?,
     };
-    for setting in config.set_variables() {
+    let set = config.set_variables().iter();
+    for setting in set.filter(|setting| !setting.is_replaced()) {
         tracing::info!("{setting}");
     }
     Ok(config)

@@ -1,7 +1,7 @@
 //! Connecting: reuse, strangers, handles, and nothing left behind.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use ibnet::{ConnectOptions, Error, Handle, Listener, RecvConnection};
@@ -30,7 +30,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         ),
         solo("connecting/bad-handles", &[bad_handles]),
         solo("connecting/no-such-device", &[no_such_device]),
-        solo("connecting/deadline", &[deadline]),
+        solo("connecting/no-answer", &[no_answer]),
         solo(
             "connecting/silent-clients-are-hung-up-on",
             &[silent_clients],
@@ -320,30 +320,50 @@ fn no_such_device(cast: &mut Cast) -> Result<(), Failure> {
     })
 }
 
-/// A peer that accepts the TCP connection and never answers.
-fn deadline(cast: &mut Cast) -> Result<(), Failure> {
-    let transport =
-        cast.transport_with(|config| config.connect_timeout = Some(Duration::from_secs(2)))?;
+/// A peer whose host takes the TCP connection and whose process never answers: waited for while the connection
+/// lives, or as long as is set.
+fn no_answer(cast: &mut Cast) -> Result<(), Failure> {
+    let limit = Duration::from_secs(2);
+    let mute = TcpListener::bind("127.0.0.1:0")?;
+    let address = mute.local_addr()?;
+    let mut handle = cast.transport()?.listen(0)?.handle().to_bytes();
+    handle[5] = 4;
+    handle[6..8].copy_from_slice(&address.port().to_be_bytes());
+    handle[8..24].fill(0);
+    handle[8..12].copy_from_slice(&[127, 0, 0, 1]);
+    let handle = Handle::from_bytes(&handle)?;
+
+    let limited = cast.transport_with(|config| config.connect_timeout = Some(limit))?;
+    let unlimited = cast.transport()?;
     let before = cast.resources()?;
-    let mute = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let mut bytes = transport.listen(0)?.handle().to_bytes();
-    bytes[5] = 4;
-    bytes[6..8].copy_from_slice(&mute.local_addr()?.port().to_be_bytes());
-    bytes[8..24].fill(0);
-    bytes[8..12].copy_from_slice(&[127, 0, 0, 1]);
-    let handle = Handle::from_bytes(&bytes)?;
     let start = Instant::now();
-    let outcome = transport
-        .connect(0, &handle, ConnectOptions::default())?
-        .wait();
-    let waited = start.elapsed();
+    let options = ConnectOptions::default();
+    let outcome = limited.connect(0, &handle, options)?.wait();
     ensure(matches!(outcome, Err(Error::Timeout { .. })), || {
         format!("{:?}", outcome.as_ref().map(|_| ()))
     })?;
-    ensure(waited >= Duration::from_secs(2), || {
+    let waited = start.elapsed();
+    ensure(waited >= limit, || {
         format!("gave up after {waited:?} already")
     })?;
-    drop(mute);
+    // That attempt is in the system's queue, too.
+    drop(mute.accept()?);
+
+    let connecting = unlimited.connect(0, &handle, options)?;
+    let Err(connecting) = connecting.wait_timeout(2 * limit)? else {
+        return Err("a connection with a peer that is mute".into());
+    };
+    drop(mute.accept()?);
+    let outcome = connecting.wait();
+    let text = outcome
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    let name = &unlimited.devices()[0].name;
+    ensure(
+        text.contains(&address.to_string()) && text.contains(name),
+        || format!("both ends are not in {text:?}"),
+    )?;
     cast.expect_resources(&before)
 }
 

@@ -107,6 +107,7 @@ fn fork_is_prepared_and_its_status_told() {
     assert!(error.to_string().contains("registered before"), "{error}");
 
     assert_eq!(library.fork_status(), ForkStatus::Unneeded);
+    assert!(library.copies_on_fork());
     for (raw, status) in [
         (IBV_FORK_DISABLED, ForkStatus::Disabled),
         (IBV_FORK_ENABLED, ForkStatus::Enabled),
@@ -115,10 +116,10 @@ fn fork_is_prepared_and_its_status_told() {
         fake(|fake| fake.fork_status = raw);
         assert_eq!(library.fork_status(), status);
     }
-    assert_eq!(
-        library_of(oldest_functions()).fork_status(),
-        ForkStatus::NotReported
-    );
+    let oldest = library_of(oldest_functions());
+    assert_eq!(oldest.fork_status(), ForkStatus::NotReported);
+    // Who cannot tell is taken for who does not.
+    assert!(!oldest.copies_on_fork());
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn choice(
     family: Option<Family>,
     near: Option<&str>,
 ) -> Result<Choice, Error> {
-    let filter = InterfaceFilter::parse(filter);
+    let filter = InterfaceFilter::parse(filter).unwrap();
     let near = near.map(|ip| Near {
         ip: ip.parse().unwrap(),
         interface: None,

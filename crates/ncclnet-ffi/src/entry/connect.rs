@@ -1,7 +1,9 @@
 //! `listen`, `connect`, `accept`, `closeSend`, `closeRecv`, `closeListen`.
 
+use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
+use std::sync::{Arc, PoisonError};
 
 use ibnet::Handle;
 
@@ -9,8 +11,13 @@ use super::{Out, init};
 use crate::abi::{CommConfig, DeviceHandle, HANDLE_MAX_SIZE, HANDLE_MAX_SIZE_V2, NcclResult};
 use crate::fault::Fault;
 use crate::guard::{guard, required};
-use crate::handles::ObjectId;
-use crate::plugin::connect::{self, Accepting};
+use crate::handles::{Kind, ObjectId};
+use crate::plugin::lifecycle;
+use crate::plugin::objects::{
+    Communicator, LISTENERS, Listener, Listening, RECEIVERS, REGIONS, SENDERS,
+};
+use crate::plugin::pending::{self, Key};
+use crate::profiler;
 
 // The handle fits those of every version.
 const _: () = assert!(Handle::SIZE <= HANDLE_MAX_SIZE_V2);
@@ -21,16 +28,10 @@ pub(crate) unsafe extern "C" fn listen_v5(
     handle: *mut c_void,
     communicator: *mut *mut c_void,
 ) -> NcclResult {
+    let context = ptr::null_mut();
+    let begin = Listening::when_asked;
     // SAFETY: the contract of `listen`.
-    unsafe {
-        listen::<HANDLE_MAX_SIZE>(
-            ptr::null_mut(),
-            device,
-            handle,
-            communicator,
-            Accepting::WhenAsked,
-        )
-    }
+    unsafe { listen::<HANDLE_MAX_SIZE>(context, device, handle, communicator, begin) }
 }
 
 /// `listen` of API versions 11 and 12.
@@ -40,13 +41,12 @@ pub(crate) unsafe extern "C" fn listen_v11(
     handle: *mut c_void,
     communicator: *mut *mut c_void,
 ) -> NcclResult {
+    let begin = Listening::when_asked;
     // SAFETY: the contract of `listen`.
-    unsafe {
-        listen::<HANDLE_MAX_SIZE>(context, device, handle, communicator, Accepting::WhenAsked)
-    }
+    unsafe { listen::<HANDLE_MAX_SIZE>(context, device, handle, communicator, begin) }
 }
 
-/// `listen` with a context that may be null.
+/// `listen` with a context that may be null; `begin` says when it accepts.
 ///
 /// # Safety
 /// `handle` is null or has `SIZE` bytes; `communicator` is null or can be written.
@@ -55,12 +55,17 @@ pub(crate) unsafe fn listen<const SIZE: usize>(
     device: c_int,
     handle: *mut c_void,
     communicator: *mut *mut c_void,
-    accepting: Accepting,
+    begin: fn(ibnet::Listener) -> Result<Listening, Fault>,
 ) -> NcclResult {
     guard("listen", || {
         let out = Out::new(communicator, "listenComm")?;
         let handle = required(handle.cast::<[u8; SIZE]>(), "handle")?;
-        let (listener, bytes) = connect::listen(context, device, accepting)?;
+        let (_, context) = lifecycle::context(context)?;
+        let device = context.devices.get(device)?;
+        let listener = context.devices.transport().listen(device.device)?;
+        let bytes = listener.handle().to_bytes();
+        let listening = begin(listener)?;
+        let listener = LISTENERS.insert(Listener { listening, device })?;
         // NCCL ships all of it to the peer, so the rest is zeros and not what was there.
         let mut whole = [0; SIZE];
         whole[..bytes.len()].copy_from_slice(&bytes);
@@ -78,19 +83,9 @@ pub(crate) unsafe extern "C" fn connect_v7(
     communicator: *mut *mut c_void,
     device_handle: *mut *mut DeviceHandle,
 ) -> NcclResult {
-    let (context, config) = (ptr::null_mut(), ptr::null());
+    let context = ptr::null_mut();
     // SAFETY: the contract of `connect`.
-    unsafe {
-        connect(
-            context,
-            device,
-            config,
-            handle,
-            communicator,
-            device_handle,
-            connect::connect,
-        )
-    }
+    unsafe { connect_v11(context, device, handle, communicator, device_handle) }
 }
 
 /// `connect` of API versions 11 and 12: the traffic class is the context's.
@@ -101,7 +96,7 @@ pub(crate) unsafe extern "C" fn connect_v11(
     communicator: *mut *mut c_void,
     device_handle: *mut *mut DeviceHandle,
 ) -> NcclResult {
-    let config = ptr::null();
+    let (config, until) = (ptr::null(), Until::NotYet);
     // SAFETY: the contract of `connect`.
     unsafe {
         connect(
@@ -111,14 +106,19 @@ pub(crate) unsafe extern "C" fn connect_v11(
             handle,
             communicator,
             device_handle,
-            connect::connect,
+            until,
         )
     }
 }
 
-/// How a connection is made: context, device, wish for a traffic class, handle; none is "not yet".
-pub(crate) type Connect =
-    fn(*mut c_void, c_int, Option<u8>, [u8; Handle::SIZE]) -> Result<Option<ObjectId>, Fault>;
+/// When `connect` returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// At once: null is "not yet", and NCCL asks again.
+    NotYet,
+    /// When the connection stands, as API versions 2 to 4 have it.
+    Connected,
+}
 
 /// `connect` with a context and a configuration that may be null.
 ///
@@ -132,7 +132,7 @@ pub(crate) unsafe fn connect(
     handle: *const c_void,
     communicator: *mut *mut c_void,
     device_handle: *mut *mut DeviceHandle,
-    how: Connect,
+    until: Until,
 ) -> NcclResult {
     guard("connect", || {
         let out = Out::new(communicator, "sendComm")?;
@@ -143,57 +143,119 @@ pub(crate) unsafe fn connect(
         let handle = unsafe { handle.read() };
         // SAFETY: as this function requires.
         let traffic_class = unsafe { init::traffic_class(config) };
-        if let Some(sender) = how(context, device, traffic_class, handle)? {
-            out.set(sender.to_pointer());
+        let (id, context) = lifecycle::context(context)?;
+        let device = context.devices.get(device)?;
+        let key = Key {
+            context: id,
+            device: device.device,
+            // That of the call (API version 10), else the context's.
+            traffic_class: traffic_class.or(context.traffic_class),
+            handle,
+        };
+        let transport = context.devices.transport();
+        let connection = match until {
+            Until::NotYet => pending::poll(&key, transport)?,
+            Until::Connected => Some(pending::begin(&key, transport)?.wait()?),
+        };
+        let Some(mut connection) = connection else {
+            return Ok(());
+        };
+        if let Some(observer) = profiler::observer(device.members()) {
+            connection.observe(observer);
         }
+        let registrar = connection.registrar();
+        let sender = SENDERS.insert(Communicator::new(connection, registrar))?;
+        out.set(sender.to_pointer());
         Ok(())
     })
 }
 
-/// `accept` of API version 7 and later.
+/// `accept` of API version 7 and later, and without a device handle of all others.
 pub(crate) unsafe extern "C" fn accept_v7(
     listener: *mut c_void,
     communicator: *mut *mut c_void,
     device_handle: *mut *mut DeviceHandle,
 ) -> NcclResult {
-    // SAFETY: the contract of `accept`.
-    unsafe { accept(listener, communicator, device_handle, connect::accept) }
-}
-
-/// `accept`, by `how` connections are waited for.
-///
-/// # Safety
-/// `communicator` and `device_handle` are null or can be written.
-pub(crate) unsafe fn accept(
-    listener: *mut c_void,
-    communicator: *mut *mut c_void,
-    device_handle: *mut *mut DeviceHandle,
-    how: fn(*mut c_void) -> Result<Option<ObjectId>, Fault>,
-) -> NcclResult {
     guard("accept", || {
         let out = Out::new(communicator, "recvComm")?;
-        // SAFETY: as this function requires.
+        // SAFETY: see the module.
         unsafe { no_device_handle(device_handle) };
-        if let Some(receiver) = how(listener)? {
-            out.set(receiver.to_pointer());
+        let id = ObjectId::from_pointer(listener, Kind::Listener)?;
+        // SAFETY: NCCL closes a listener when no call uses it; while `wait` waits, nothing of it is borrowed.
+        let listener = unsafe { LISTENERS.get(id) }?;
+        let device = Arc::clone(&listener.device);
+        let accepted = match &listener.listening {
+            Listening::WhenAsked(listener) => {
+                let mut listener = listener.lock().unwrap_or_else(PoisonError::into_inner);
+                listener.poll_accept()?
+            }
+            Listening::ByItself(accepted) => Some(Arc::clone(accepted).wait()?),
+        };
+        let Some(mut connection) = accepted else {
+            return Ok(());
+        };
+        if let Some(observer) = profiler::observer(device.members()) {
+            connection.observe(observer);
         }
+        let registrar = connection.registrar();
+        let receiver = RECEIVERS.insert(Communicator::new(connection, registrar))?;
+        out.set(receiver.to_pointer());
         Ok(())
     })
 }
 
-/// `closeSend`.
+/// `closeSend`. Null is nothing to do.
 pub(crate) unsafe extern "C" fn close_send(communicator: *mut c_void) -> NcclResult {
-    guard("closeSend", || connect::close_sender(communicator))
+    guard("closeSend", || {
+        if communicator.is_null() {
+            return Ok(());
+        }
+        let id = ObjectId::from_pointer(communicator, Kind::Sender)?;
+        let (connection, regions) = SENDERS.take(id)?.into_parts();
+        let closed = connection.close();
+        release(regions);
+        Ok(closed?)
+    })
 }
 
-/// `closeRecv`.
+/// `closeRecv`. Null is nothing to do.
 pub(crate) unsafe extern "C" fn close_recv(communicator: *mut c_void) -> NcclResult {
-    guard("closeRecv", || connect::close_receiver(communicator))
+    guard("closeRecv", || {
+        if communicator.is_null() {
+            return Ok(());
+        }
+        let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
+        let (connection, regions) = RECEIVERS.take(id)?.into_parts();
+        let closed = connection.close();
+        release(regions);
+        Ok(closed?)
+    })
 }
 
-/// `closeListen`.
+/// `closeListen`. Null is nothing to do.
 pub(crate) unsafe extern "C" fn close_listen(communicator: *mut c_void) -> NcclResult {
-    guard("closeListen", || connect::close_listener(communicator))
+    guard("closeListen", || {
+        if communicator.is_null() {
+            return Ok(());
+        }
+        drop(LISTENERS.take(ObjectId::from_pointer(communicator, Kind::Listener)?)?);
+        Ok(())
+    })
+}
+
+/// Drops the registrations of a closed communicator that were not deregistered. After the connection,
+/// so that no work request uses them any more.
+fn release(regions: HashSet<ObjectId>) {
+    if regions.is_empty() {
+        return;
+    }
+    tracing::info!(
+        "closed with {} memory registrations left; they are released",
+        regions.len()
+    );
+    for region in regions {
+        drop(REGIONS.take(region));
+    }
 }
 
 /// There is no device handle: the host drives the network.

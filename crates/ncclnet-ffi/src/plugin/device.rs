@@ -13,7 +13,7 @@ use crate::abi::MAX_NET_DEVICES;
 use crate::fault::Fault;
 
 /// The devices of an open transport, by NCCL's numbers, and what NCCL is told of them. It asks often.
-pub(super) struct Devices {
+pub(crate) struct Devices {
     transport: Transport,
     // Locked for no longer than it takes to make a virtual device.
     known: RwLock<Numbering<Arc<Properties>>>,
@@ -51,12 +51,12 @@ impl Devices {
         })
     }
 
-    pub(super) fn transport(&self) -> &Transport {
+    pub(crate) fn transport(&self) -> &Transport {
         &self.transport
     }
 
     /// What is known of the device that NCCL calls `number`.
-    pub(super) fn get(&self, number: c_int) -> Result<Arc<Properties>, Fault> {
+    pub(crate) fn get(&self, number: c_int) -> Result<Arc<Properties>, Fault> {
         let known = self.known();
         let found = usize::try_from(number)
             .ok()

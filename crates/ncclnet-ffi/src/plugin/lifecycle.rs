@@ -32,9 +32,9 @@ use crate::{logger, profiler};
 #[derive(Clone)]
 pub(crate) struct Context {
     /// The devices, kept open by this.
-    pub(super) devices: Arc<Devices>,
+    pub(crate) devices: Arc<Devices>,
     /// Traffic class of the communicator's connections, if it asks for one.
-    pub(super) traffic_class: Option<u8>,
+    pub(crate) traffic_class: Option<u8>,
 }
 
 /// Who keeps the transport open. The lock is held while it is opened and let go, so that one thread
@@ -245,7 +245,7 @@ pub(super) fn devices() -> Result<Arc<Devices>, Fault> {
 }
 
 /// The context that C passed. Null stands for the devices as they are, without wishes of its own.
-pub(super) fn context(value: *mut std::ffi::c_void) -> Result<(Option<ObjectId>, Context), Fault> {
+pub(crate) fn context(value: *mut std::ffi::c_void) -> Result<(Option<ObjectId>, Context), Fault> {
     if value.is_null() {
         return Ok((
             None,

@@ -1,151 +1,108 @@
-//! Listening communicators: those that accept when they are asked to, and those that accept by
-//! themselves.
+//! Listeners that accept by themselves.
 //!
 //! NCCL before 2.12 (API versions 2 to 4) calls `connect` and `accept` once and takes no "not yet" for an
 //! answer, and it calls both in one thread, `connect` first, on every rank of a ring at the same time. So
-//! neither may wait for the peer to call the other. Here that holds because such a listener accepts in the
-//! background from the moment it is there: `connect` waits for the handshake with the *process* of the
+//! neither may wait for the peer to call the other. Here that holds because such a listener accepts in a thread
+//! of its own from the moment it is there: `connect` waits for the handshake with the *process* of the
 //! peer, whatever that is doing, and `accept` takes a connection that stands already, or waits for one.
-//!
-//! One thread serves all of these listeners of the process. It is there while they are: for the moments
-//! in which connections are made, as NCCL closes a listener after it has accepted. The library cannot be
-//! unloaded (`build.rs`), so it does no harm that nobody joins it.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use ibnet::{Listener, RecvConnection};
 
 use crate::fault::Fault;
 
-/// How long the thread sleeps between two looks at its listeners, and how long those sleep that wait for
-/// a connection: short beside the milliseconds that making one takes.
-pub(super) const PAUSE: Duration = Duration::from_micros(200);
+/// Connections, and faults, that may wait for `accept`.
+const WAITING: usize = 16;
 
-/// What `listen` gives.
-pub(super) enum Listening {
-    /// Accepts when it is asked to.
-    WhenAsked(Listener),
-    /// Accepts by itself.
-    ByItself(Served),
+/// After a fault the thread pauses, because the next one may follow at once: there may be no descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a listener that accepts by itself has accepted. Dropped, it ends the thread and the listener.
+pub(crate) struct Accepted {
+    connections: Mutex<Receiver<Result<RecvConnection, Fault>>>,
+    thread: Thread,
+    is_over: Arc<AtomicBool>,
 }
 
-impl Listening {
-    /// A listener that accepts when it is asked to.
-    pub(super) fn when_asked(listener: Listener) -> Self {
-        Self::WhenAsked(listener)
-    }
-
-    /// A listener that accepts by itself from now on.
+impl Accepted {
+    /// Has `listener` accept from now on.
     pub(super) fn by_itself(listener: Listener) -> Result<Self, Fault> {
-        Ok(Self::ByItself(Served::begin(listener)?))
+        let (sender, connections) = mpsc::sync_channel(WAITING);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let thread = thread::Builder::new()
+            .name("ibnet-accept".to_owned())
+            .spawn({
+                let is_over = Arc::clone(&is_over);
+                move || serve(listener, &sender, &is_over)
+            })
+            .map_err(|error| Fault::system(format!("no thread to accept connections: {error}")))?;
+        Ok(Self {
+            connections: Mutex::new(connections),
+            thread: thread.thread().clone(),
+            is_over,
+        })
     }
 
-    /// A connection that stands, if there is one.
-    pub(super) fn poll_accept(&mut self) -> Result<Option<RecvConnection>, Fault> {
-        match self {
-            Self::WhenAsked(listener) => Ok(listener.poll_accept()?),
-            Self::ByItself(served) => served.take(),
-        }
-    }
-}
-
-/// A listener that the thread serves for as long as this exists.
-pub(super) struct Served(Arc<Mutex<Queue<Listener, RecvConnection>>>);
-
-/// A listener, and what it has accepted and nobody has asked for.
-struct Queue<L, C> {
-    listener: L,
-    accepted: VecDeque<Result<C, Fault>>,
-}
-
-impl<L, C> Queue<L, C> {
-    /// Accepts what can be accepted now.
-    fn serve(&mut self, poll_accept: impl Fn(&mut L) -> Result<Option<C>, Fault>) {
-        loop {
-            match poll_accept(&mut self.listener) {
-                Ok(Some(connection)) => self.accepted.push_back(Ok(connection)),
-                Ok(None) => return,
-                Err(fault) => {
-                    // One is enough to be told: a lasting fault would fill the memory.
-                    if !matches!(self.accepted.back(), Some(Err(_))) {
-                        self.accepted.push_back(Err(fault));
-                    }
-                    return;
-                }
-            }
-        }
+    /// Waits for a connection.
+    pub(crate) fn wait(&self) -> Result<RecvConnection, Fault> {
+        let connections = self.connections.lock();
+        let connections = connections.unwrap_or_else(PoisonError::into_inner);
+        connections
+            .recv()
+            .map_err(|_| Fault::internal("the listener has ended"))?
     }
 }
 
-impl Served {
-    fn begin(listener: Listener) -> Result<Self, Fault> {
-        let queue = Arc::new(Mutex::new(Queue {
-            listener,
-            accepted: VecDeque::new(),
-        }));
-        serve(Arc::downgrade(&queue))?;
-        Ok(Self(queue))
-    }
-
-    fn take(&self) -> Result<Option<RecvConnection>, Fault> {
-        lock(&self.0).accepted.pop_front().transpose()
+impl Drop for Accepted {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 
-type Queues = Vec<Weak<Mutex<Queue<Listener, RecvConnection>>>>;
-
-/// The listeners that the thread serves; none if there is no thread.
-static SERVED: Mutex<Option<Queues>> = Mutex::new(None);
-
-/// Has the thread serve another listener, and starts it if it is not there.
-fn serve(queue: Weak<Mutex<Queue<Listener, RecvConnection>>>) -> Result<(), Fault> {
-    let mut served = lock(&SERVED);
-    if let Some(queues) = served.as_mut() {
-        queues.push(queue);
-        return Ok(());
-    }
-    thread::Builder::new()
-        .name("ibnet-accept".to_owned())
-        .spawn(serve_all)
-        .map_err(|error| Fault::system(format!("no thread to accept connections: {error}")))?;
-    *served = Some(vec![queue]);
-    Ok(())
-}
-
-/// The thread.
-fn serve_all() {
+/// The thread. The library cannot be unloaded (`build.rs`), so it does no harm that it is not joined.
+fn serve(
+    mut listener: Listener,
+    sender: &SyncSender<Result<RecvConnection, Fault>>,
+    is_over: &AtomicBool,
+) {
     block_signals();
-    // However it ends: the next listener gets a new thread, which serves those that are left, too.
-    let _gone = Gone;
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
     loop {
-        let queues: Vec<_> = {
-            let mut served = lock(&SERVED);
-            let Some(all) = served.as_mut() else { return };
-            all.retain(|queue| queue.strong_count() > 0);
-            if all.is_empty() {
-                *served = None;
+        let mut accept = pin!(listener.accept_async());
+        let accepted = loop {
+            if is_over.load(Ordering::Acquire) {
                 return;
             }
-            all.iter().filter_map(Weak::upgrade).collect()
+            match accept.as_mut().poll(&mut context) {
+                Poll::Ready(accepted) => break accepted,
+                Poll::Pending => thread::park(),
+            }
         };
-        for queue in queues {
-            lock(&queue).serve(|listener| Ok(listener.poll_accept()?));
+        let is_fault = accepted.is_err();
+        // Waits while there is no room; fails once nothing can take it any more.
+        if sender.send(accepted.map_err(Fault::from)).is_err() {
+            return;
         }
-        thread::sleep(PAUSE);
+        if is_fault {
+            thread::park_timeout(PAUSE);
+        }
     }
 }
 
-/// Notes that the thread has ended by a panic.
-struct Gone;
+struct Unpark(Thread);
 
-impl Drop for Gone {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            *lock(&SERVED) = None;
-        }
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -156,42 +113,5 @@ fn block_signals() {
         let mut all = std::mem::MaybeUninit::uninit();
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A listener whose clients are prepared.
-    type Prepared = VecDeque<Result<u32, Fault>>;
-
-    fn serve(clients: impl IntoIterator<Item = Result<u32, Fault>>) -> Queue<Prepared, u32> {
-        let mut queue = Queue {
-            listener: clients.into_iter().collect(),
-            accepted: VecDeque::new(),
-        };
-        // An error ends one look at the listener.
-        for _ in 0..10 {
-            queue.serve(|listener: &mut Prepared| listener.pop_front().transpose());
-        }
-        queue
-    }
-
-    #[test]
-    fn connections_are_kept_in_their_order() {
-        let queue = serve([Ok(1), Ok(2), Ok(3)]);
-        assert_eq!(queue.accepted, [Ok(1), Ok(2), Ok(3)]);
-    }
-
-    #[test]
-    fn a_fault_is_told_once_and_disturbs_no_connection() {
-        let fault = || Err(Fault::usage("no"));
-        let queue = serve([Ok(1), fault(), fault(), Ok(2), fault()]);
-        assert_eq!(queue.accepted, [Ok(1), fault(), Ok(2), fault()]);
     }
 }

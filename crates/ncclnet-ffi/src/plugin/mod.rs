@@ -5,18 +5,16 @@
 //!   the environment has changed;
 //! - [`device`] has the devices by NCCL's [`numbering`], with their [`properties`] and [`names`], and makes
 //!   virtual ones; [`description`] says what they are in the log;
-//! - [`connect`] listens, connects, accepts and closes; [`pending`] has connections in the making,
-//!   [`listening`] the listeners;
+//! - [`pending`] has connections in the making, [`listening`] the listeners that accept by themselves;
 //! - [`objects`] is what C holds handles of.
 
-pub(crate) mod connect;
 mod description;
 pub(crate) mod device;
 pub(crate) mod lifecycle;
-mod listening;
+pub(crate) mod listening;
 mod names;
 mod numbering;
 pub(crate) mod objects;
-mod pending;
+pub(crate) mod pending;
 mod properties;
 mod settings;

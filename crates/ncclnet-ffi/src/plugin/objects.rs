@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ibnet::{RecvConnection, Region, Registrar, SendConnection};
 
+use crate::fault::Fault;
 use crate::handles::{CHUNK, Kind, MAX_COMMUNICATORS, Object, ObjectId, Table};
 use crate::plugin::device::Properties;
 use crate::plugin::lifecycle::Context;
-use crate::plugin::listening::Listening;
+use crate::plugin::listening::Accepted;
 
 /// Contexts that may exist at a time: one per NCCL communicator of this process.
 const MAX_CONTEXTS: usize = 1 << 16;
@@ -24,7 +25,7 @@ const COMMUNICATORS: usize = MAX_COMMUNICATORS as usize / CHUNK;
 pub(crate) static CONTEXTS: Table<Context, { MAX_CONTEXTS / CHUNK }> = Table::new();
 
 /// `listenComm`.
-pub(super) static LISTENERS: Table<Listener, COMMUNICATORS> = Table::new();
+pub(crate) static LISTENERS: Table<Listener, COMMUNICATORS> = Table::new();
 
 /// `sendComm`.
 pub(crate) static SENDERS: Table<Communicator<SendConnection>, COMMUNICATORS> = Table::new();
@@ -36,9 +37,27 @@ pub(crate) static RECEIVERS: Table<Communicator<RecvConnection>, COMMUNICATORS> 
 pub(crate) static REGIONS: Table<Registered, { MAX_REGIONS / CHUNK }> = Table::new();
 
 /// A listener, and the device that it listens on.
-pub(super) struct Listener {
-    pub(super) listening: Mutex<Listening>,
-    pub(super) device: Arc<Properties>,
+pub(crate) struct Listener {
+    pub(crate) listening: Listening,
+    pub(crate) device: Arc<Properties>,
+}
+
+/// When a listener accepts.
+pub(crate) enum Listening {
+    /// When it is asked to, by one thread at a time.
+    WhenAsked(Mutex<ibnet::Listener>),
+    /// At any time.
+    ByItself(Arc<Accepted>),
+}
+
+impl Listening {
+    pub(crate) fn when_asked(listener: ibnet::Listener) -> Result<Self, Fault> {
+        Ok(Self::WhenAsked(Mutex::new(listener)))
+    }
+
+    pub(crate) fn by_itself(listener: ibnet::Listener) -> Result<Self, Fault> {
+        Ok(Self::ByItself(Arc::new(Accepted::by_itself(listener)?)))
+    }
 }
 
 /// A connection, and the memory that is registered with it. One thread at a time sends or receives; others

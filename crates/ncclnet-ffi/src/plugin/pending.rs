@@ -19,11 +19,11 @@ use crate::handles::ObjectId;
 
 /// What tells attempts apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
-    pub(super) context: Option<ObjectId>,
-    pub(super) device: usize,
-    pub(super) traffic_class: Option<u8>,
-    pub(super) handle: [u8; Handle::SIZE],
+pub(crate) struct Key {
+    pub(crate) context: Option<ObjectId>,
+    pub(crate) device: usize,
+    pub(crate) traffic_class: Option<u8>,
+    pub(crate) handle: [u8; Handle::SIZE],
 }
 
 type Attempts = BTreeMap<Key, Connecting>;
@@ -31,7 +31,7 @@ type Attempts = BTreeMap<Key, Connecting>;
 static ATTEMPTS: Mutex<Attempts> = Mutex::new(BTreeMap::new());
 
 /// Makes the connection of `key`, or goes on making it. None: not yet.
-pub(super) fn poll(key: &Key, transport: &Transport) -> Result<Option<SendConnection>, Fault> {
+pub(crate) fn poll(key: &Key, transport: &Transport) -> Result<Option<SendConnection>, Fault> {
     // The lock is not held while it is polled.
     let attempt = attempts().remove(key);
     let mut attempt = match attempt {
@@ -45,7 +45,8 @@ pub(super) fn poll(key: &Key, transport: &Transport) -> Result<Option<SendConnec
     Ok(connection)
 }
 
-fn begin(key: &Key, transport: &Transport) -> Result<Connecting, Fault> {
+/// Begins to make the connection of `key`.
+pub(crate) fn begin(key: &Key, transport: &Transport) -> Result<Connecting, Fault> {
     let handle = Handle::from_bytes(&key.handle)?;
     let options = ConnectOptions {
         traffic_class: key.traffic_class,
@@ -55,12 +56,12 @@ fn begin(key: &Key, transport: &Transport) -> Result<Connecting, Fault> {
 }
 
 /// Gives up the attempts of a context.
-pub(super) fn abandon_context(context: ObjectId) {
+pub(crate) fn abandon_context(context: ObjectId) {
     abandon(|key| key.context == Some(context));
 }
 
 /// Gives up all attempts.
-pub(super) fn abandon_all() {
+pub(crate) fn abandon_all() {
     abandon(|_| true);
 }
 

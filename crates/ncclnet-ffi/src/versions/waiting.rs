@@ -5,9 +5,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use crate::abi::{HANDLE_MAX_SIZE_V2, NcclResult};
+use crate::entry::connect::{self, Until};
 use crate::entry::data::{Flags, Group};
 use crate::entry::{self, bytes};
-use crate::plugin::connect::{self, Accepting};
+use crate::plugin::objects::Listening;
 
 /// The tag of every message.
 const TAG: c_int = 0;
@@ -18,16 +19,10 @@ pub(super) unsafe extern "C" fn listen(
     handle: *mut c_void,
     communicator: *mut *mut c_void,
 ) -> NcclResult {
+    let context = ptr::null_mut();
+    let begin = Listening::by_itself;
     // SAFETY: the contract of `listen`.
-    unsafe {
-        entry::connect::listen::<HANDLE_MAX_SIZE_V2>(
-            ptr::null_mut(),
-            device,
-            handle,
-            communicator,
-            Accepting::ByItself,
-        )
-    }
+    unsafe { connect::listen::<HANDLE_MAX_SIZE_V2>(context, device, handle, communicator, begin) }
 }
 
 /// `connect`.
@@ -36,36 +31,30 @@ pub(super) unsafe extern "C" fn connect(
     handle: *mut c_void,
     communicator: *mut *mut c_void,
 ) -> NcclResult {
+    let (context, config) = (ptr::null_mut(), ptr::null());
+    let (device_handle, until) = (ptr::null_mut(), Until::Connected);
     // SAFETY: the contract of `connect`.
     unsafe {
-        entry::connect::connect(
-            ptr::null_mut(),
+        connect::connect(
+            context,
             device,
-            ptr::null(),
+            config,
             handle,
             communicator,
-            ptr::null_mut(),
-            connect::connect_waiting,
+            device_handle,
+            until,
         )
     }
     .without_remote_error()
 }
 
-/// `accept`.
+/// `accept`: waits, because of how such a listener accepts.
 pub(super) unsafe extern "C" fn accept(
     listener: *mut c_void,
     communicator: *mut *mut c_void,
 ) -> NcclResult {
     // SAFETY: the contract of `accept`.
-    unsafe {
-        entry::connect::accept(
-            listener,
-            communicator,
-            ptr::null_mut(),
-            connect::accept_waiting,
-        )
-    }
-    .without_remote_error()
+    unsafe { connect::accept_v7(listener, communicator, ptr::null_mut()) }.without_remote_error()
 }
 
 /// `isend`.

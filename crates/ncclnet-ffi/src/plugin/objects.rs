@@ -45,14 +45,14 @@ pub(crate) struct Listener {
 /// When a listener accepts.
 pub(crate) enum Listening {
     /// When it is asked to, by one thread at a time.
-    WhenAsked(Mutex<ibnet::Listener>),
+    WhenAsked(Box<Mutex<ibnet::Listener>>),
     /// At any time.
     ByItself(Arc<Accepted>),
 }
 
 impl Listening {
     pub(crate) fn when_asked(listener: ibnet::Listener) -> Result<Self, Fault> {
-        Ok(Self::WhenAsked(Mutex::new(listener)))
+        Ok(Self::WhenAsked(Box::new(Mutex::new(listener))))
     }
 
     pub(crate) fn by_itself(listener: ibnet::Listener) -> Result<Self, Fault> {

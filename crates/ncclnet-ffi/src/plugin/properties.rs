@@ -20,7 +20,7 @@ pub(super) const UNKNOWN_SPEED_MBPS: u32 = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Properties {
     /// The transport's own number of the device.
-    pub(super) device: usize,
+    pub(crate) device: usize,
     /// Unique among all devices.
     pub(crate) name: &'static CStr,
     /// The PCI device's folder in sysfs.
@@ -126,7 +126,7 @@ impl Properties {
     }
 
     /// The numbers of the physical devices that it is made of.
-    pub(super) fn members(&self) -> &[c_int] {
+    pub(crate) fn members(&self) -> &[c_int] {
         &self.members
     }
 

@@ -27,7 +27,7 @@ pub(super) const PAUSE: Duration = Duration::from_micros(200);
 /// What `listen` gives.
 pub(super) enum Listening {
     /// Accepts when it is asked to.
-    WhenAsked(Listener),
+    WhenAsked(Box<Listener>),
     /// Accepts by itself.
     ByItself(Served),
 }
@@ -35,7 +35,7 @@ pub(super) enum Listening {
 impl Listening {
     /// A listener that accepts when it is asked to.
     pub(super) fn when_asked(listener: Listener) -> Self {
-        Self::WhenAsked(listener)
+        Self::WhenAsked(Box::new(listener))
     }
 
     /// A listener that accepts by itself from now on.

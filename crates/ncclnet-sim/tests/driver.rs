@@ -400,7 +400,7 @@ fn settings_that_nccl_lives_with_are_warnings() {
         ),
         (
             "WARN",
-            "NCCL_IB_SL=: 0 is used instead; an empty value counts as unset",
+            "NCCL_IB_SL=: on InfiniBand the connection's traffic class if it is 0 to 15, else 0 is used instead; an empty value counts as unset",
         ),
         ("INFO", "NCCL_IB_TC=0x6a (default "),
         (

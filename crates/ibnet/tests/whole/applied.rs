@@ -246,6 +246,8 @@ fn a_dead_host_is_noticed_at_both_ends_of_the_control_channel() {
             continue;
         }
         assert!(socket.keepalive().unwrap());
+        let unacknowledged = socket.tcp_user_timeout().unwrap();
+        assert_eq!(unacknowledged, Some(std::time::Duration::from_secs(30)));
         let seconds = |time: std::time::Duration| time.as_secs();
         seen.push((
             seconds(socket.tcp_keepalive_time().unwrap()),

@@ -50,6 +50,7 @@ pub struct Listener {
     handle: Handle,
     /// While no peer has come.
     alone: Option<Patience>,
+    has_accepted: bool,
     budget: Budget,
     listening: Arc<Listening>,
 }
@@ -88,6 +89,7 @@ impl Listener {
             socket: Arc::new(socket),
             handle,
             alone: None,
+            has_accepted: false,
             budget: Budget::default(),
             listening: Arc::new(Listening {
                 cookie: *handle.cookie(),
@@ -155,23 +157,16 @@ impl Listener {
         context: &mut Context<'_>,
     ) -> Poll<Result<RecvConnection, Error>> {
         self.listening.inner.monitor.check_process()?;
-        self.admit()?;
         // All clients share it, so that a poll takes no longer for many of them.
         self.budget.refill();
-        for _ in 0..self.pending.len() {
-            let Some(mut client) = self.pending.pop_front() else {
-                break;
-            };
-            match client.conversation.as_mut().poll(context) {
-                Poll::Pending => self.pending.push_back(client),
-                Poll::Ready(Err(error)) if !client.is_known() => {
-                    tracing::debug!("{} dropped: {error}", client.address);
-                }
-                Poll::Ready(outcome) => {
-                    self.alone = None;
-                    return Poll::Ready(outcome);
-                }
-            }
+        // Those that are here have their turn before others are let in for whom one of them may have to go.
+        if let Some(outcome) = self.poll_clients(context) {
+            return Poll::Ready(outcome);
+        }
+        if self.admit()?
+            && let Some(outcome) = self.poll_clients(context)
+        {
+            return Poll::Ready(outcome);
         }
         let report = self.report()?;
         self.wait_for_clients(context, report)?;
@@ -202,8 +197,9 @@ impl Listener {
 
     /// Says now and then that no peer has come; gives when it will next.
     fn report(&mut self) -> Result<Option<Instant>, Error> {
-        if self.pending.iter().any(Client::is_known) {
-            // Their conversations say what they wait for.
+        // Those that are known say what they wait for; and a listener that was good for a peer already may
+        // wait for no other.
+        if self.has_accepted || self.pending.iter().any(Client::is_known) {
             self.alone = None;
             return Ok(None);
         }
@@ -211,26 +207,45 @@ impl Listener {
         let (name, address) = (&self.listening.nic.info().name, self.handle.address());
         let alone = self.alone.get_or_insert_with(|| Patience::new(now, None));
         let report = alone.look(now, || {
-            format!("accepting on {name} at {address}: waiting for a peer to connect")
+            format!("{name} listens on {address}: no peer has connected")
         })?;
         Ok(Some(report))
     }
 
+    /// Goes on with each conversation: the first that ends in a connection, or fails once its client is known.
+    fn poll_clients(&mut self, context: &mut Context<'_>) -> Option<Result<RecvConnection, Error>> {
+        for _ in 0..self.pending.len() {
+            let mut client = self.pending.pop_front()?;
+            match client.conversation.as_mut().poll(context) {
+                Poll::Pending => self.pending.push_back(client),
+                Poll::Ready(Err(error)) if !client.is_known() => {
+                    tracing::debug!("{} dropped: {error}", client.address);
+                }
+                Poll::Ready(outcome) => {
+                    self.has_accepted |= outcome.is_ok();
+                    return Some(outcome);
+                }
+            }
+        }
+        None
+    }
+
     /// Takes in everybody who has connected since the last call, as far as there is room: the
-    /// others wait in the system's queue.
-    fn admit(&mut self) -> Result<(), Error> {
+    /// others wait in the system's queue. Whether there was anybody.
+    fn admit(&mut self) -> Result<bool, Error> {
         use nix::libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
+        let mut has_admitted = false;
         for _ in 0..MAX_PENDING {
             let is_full = self.pending.len() >= MAX_PENDING;
-            let stranger = is_full.then(|| self.silent_stranger()).flatten();
-            if is_full && stranger.is_none() {
+            if is_full && self.silent_stranger().is_none() {
                 break;
             }
             match self.socket.accept() {
                 Ok((stream, peer)) => {
-                    if let Some(index) = stranger {
-                        drop(self.pending.remove(index));
+                    if is_full {
+                        self.drop_a_silent_stranger();
                     }
+                    has_admitted = true;
                     self.admit_one(stream, peer);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -238,6 +253,14 @@ impl Listener {
                 Err(error) => {
                     let doing = format!("accepting on {}", self.handle.address());
                     if let Some(EMFILE | ENFILE | ENOBUFS | ENOMEM) = error.raw_os_error() {
+                        // Strangers make room, and what is under way goes on.
+                        if self.drop_a_silent_stranger() {
+                            continue;
+                        }
+                        if !self.pending.is_empty() {
+                            tracing::debug!(%error, "{doing}");
+                            break;
+                        }
                         return Err(Error::socket(doing, error));
                     }
                     // The client is gone already: others may be waiting.
@@ -245,7 +268,13 @@ impl Listener {
                 }
             }
         }
-        Ok(())
+        Ok(has_admitted)
+    }
+
+    /// Drops a client that has had the time to show the cookie and has not, if there is one.
+    fn drop_a_silent_stranger(&mut self) -> bool {
+        let stranger = self.silent_stranger();
+        stranger.is_some_and(|index| self.pending.remove(index).is_some())
     }
 
     /// A client that has had the time to show the cookie and has not.

@@ -59,7 +59,8 @@ fn right_form(text: &str) -> String {
     let first_name = text.find(|c| c != ',' && !ends_name(c));
     let (before, inside) = text.split_at(first_name.unwrap_or(text.len()));
     let exact = if text.contains('=') { "=" } else { "" };
-    if before.contains('^') {
+    // "Not" is written so elsewhere.
+    if before.contains(['^', '!']) {
         format!("^{exact}{names}")
     } else if inside.contains('^') {
         format!("{exact}{names} or ^{exact}{names}")
@@ -98,6 +99,7 @@ mod tests {
             ("'a','b'", "a,b"),
             ("[a,b]", "a,b"),
             ("^^a", "^a"),
+            ("!a,b", "^a,b"),
             ("mlx5_*", "mlx5_"),
             ("\"", ""),
         ] {

@@ -123,6 +123,12 @@ impl Transport {
         })
     }
 
+    /// Whether this process is a forked child of the one that opened the devices. Then nothing can be done with
+    /// them, but a transport of its own can be opened.
+    pub fn is_inherited(&self) -> bool {
+        self.inner.monitor.check_process().is_err()
+    }
+
     /// The devices, in the order in which the other functions count them: first the physical ones,
     /// each a port of an RDMA device, then those that [`merge`](Self::merge) made. A device never
     /// changes its place.

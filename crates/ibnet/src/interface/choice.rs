@@ -78,8 +78,10 @@ struct Rank {
     not_infiniband: bool,
     far: bool,
     only_begins_like_a_name: bool,
-    kind: Kind,
+    /// Of an interface that leads to nothing but this host and its guests.
+    host_only: bool,
     link_local: bool,
+    kind: Kind,
 }
 
 /// What an interface is, by its name. NCCL's order: what it has not heard of, then docker, lo and virbr.
@@ -95,17 +97,25 @@ enum Kind {
 }
 
 /// How the names of virtual interfaces begin.
-const VIRTUAL: [&str; 10] = [
+const VIRTUAL: [&str; 18] = [
     "br-",
     "veth",
+    "vxlan",
+    "cbr",
     "cni",
     "flannel",
     "cali",
     "cilium",
+    "kube",
+    "lxcbr",
+    "lxdbr",
     "ovn-",
     "podman",
     "tailscale",
     "tun",
+    "tap",
+    "weave",
+    "wg",
 ];
 
 /// Chooses an address.
@@ -186,8 +196,9 @@ impl Rank {
             not_infiniband: !filter.names_any() && (link_local || !name.starts_with("ib")),
             far: wanted.near.is_some_and(|near| !is_near(near)),
             only_begins_like_a_name: filter.asks_for_some() && !filter.asks_for(name),
-            kind: Kind::of(name),
+            host_only: Kind::of(name) > Kind::Virtual,
             link_local,
+            kind: Kind::of(name),
         }
     }
 
@@ -201,10 +212,12 @@ impl Rank {
             "another network"
         } else if self.only_begins_like_a_name != better.only_begins_like_a_name {
             "only begins like the name that is asked for"
-        } else if self.kind != better.kind {
+        } else if self.host_only != better.host_only {
             "virtual"
         } else if self.link_local != better.link_local {
             "link-local"
+        } else if self.kind != better.kind {
+            "virtual"
         } else {
             "not the first"
         }

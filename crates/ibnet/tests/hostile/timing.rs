@@ -200,3 +200,27 @@ fn abandoned_halves_leave_nothing() {
     drop((line, other, end, trap, victim));
     stage.end();
 }
+
+#[test]
+fn a_greeting_that_came_while_the_listener_was_busy_is_heard_before_room_is_made() {
+    let stage = Stage::new();
+    let mut besieged = stage.listen();
+    let device = Device::open(&stage.fabric);
+    let hello = frame(HELLO, &device.hello(besieged.cookie()));
+    let mut good = Line::call(besieged.address());
+    besieged.nothing_happens();
+    good.say(&hello);
+    // The listener is not asked for longer than a greeting may take, and strangers come in numbers.
+    let strangers: Vec<Line> = (0..300).map(|_| Line::call(besieged.address())).collect();
+    std::thread::sleep(Duration::from_millis(1200));
+    until(|| {
+        assert!(besieged.listener.poll_accept().unwrap().is_none());
+        assert!(!good.has_ended(), "it was taken for a stranger");
+        good.hear::<Plan>(PLAN)
+    });
+    drop((strangers, good));
+    besieged.failure();
+    drop(device);
+    drop(besieged);
+    stage.end();
+}

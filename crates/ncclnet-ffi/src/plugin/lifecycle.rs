@@ -164,7 +164,10 @@ pub(crate) fn finalize(context: ObjectId) -> Result<(), Fault> {
 /// The transport, opened if it is not. Called under the lock of [`USERS`].
 fn open(version: u32) -> Result<Open, Fault> {
     let already = OPEN.read().unwrap_or_else(PoisonError::into_inner).clone();
-    if let Some(open) = already {
+    // A forked child opens the devices anew: what its parent has opened is of no use to it.
+    if let Some(open) = already
+        && !open.devices.transport().is_inherited()
+    {
         return Ok(open);
     }
     tracing::info!(

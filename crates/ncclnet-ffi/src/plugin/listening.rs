@@ -6,10 +6,9 @@
 //! of its own from the moment it is there: `connect` waits for the handshake with the *process* of the
 //! peer, whatever that is doing, and `accept` takes a connection that stands already, or waits for one.
 
+use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -17,69 +16,103 @@ use std::time::Duration;
 use ibnet::{Listener, RecvConnection};
 
 use crate::fault::Fault;
-
-/// Connections, and faults, that may wait for `accept`.
-const WAITING: usize = 16;
+use crate::handles::HandleError;
 
 /// After a fault the thread pauses, because the next one may follow at once: there may be no descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a listener that accepts by itself has accepted. Dropped, it ends the thread and the listener.
+/// What a listener that accepts by itself has accepted.
 pub(crate) struct Accepted {
-    connections: Mutex<Receiver<Result<RecvConnection, Fault>>>,
+    shared: Arc<Shared>,
     thread: Thread,
-    is_over: Arc<AtomicBool>,
+    /// Which process has the thread.
+    forks: u32,
+}
+
+/// What the thread and `accept` have in common.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    connections: VecDeque<RecvConnection>,
+    /// The last fault, unless a connection came after it.
+    fault: Option<Fault>,
+    /// The listener was closed.
+    is_over: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Accepted {
     /// Has `listener` accept from now on.
     pub(super) fn by_itself(listener: Listener) -> Result<Self, Fault> {
-        let (sender, connections) = mpsc::sync_channel(WAITING);
-        let is_over = Arc::new(AtomicBool::new(false));
+        let shared = Arc::<Shared>::default();
         let thread = thread::Builder::new()
             .name("ibnet-accept".to_owned())
             .spawn({
-                let is_over = Arc::clone(&is_over);
-                move || serve(listener, &sender, &is_over)
+                let shared = Arc::clone(&shared);
+                move || serve(listener, &shared)
             })
             .map_err(|error| Fault::system(format!("no thread to accept connections: {error}")))?;
         Ok(Self {
-            connections: Mutex::new(connections),
+            shared,
             thread: thread.thread().clone(),
-            is_over,
+            forks: verbs::forks(),
         })
     }
 
-    /// Waits for a connection.
+    /// Waits for a connection, until the listener is closed.
     pub(crate) fn wait(&self) -> Result<RecvConnection, Fault> {
-        let connections = self.connections.lock();
-        let connections = connections.unwrap_or_else(PoisonError::into_inner);
-        connections
-            .recv()
-            .map_err(|_| Fault::internal("the listener has ended"))?
+        if self.forks != verbs::forks() {
+            return Err(ibnet::Error::Forked.into());
+        }
+        let mut state = self.shared.state();
+        loop {
+            if state.is_over {
+                return Err(HandleError::Stale.into());
+            }
+            if let Some(connection) = state.connections.pop_front() {
+                return Ok(connection);
+            }
+            if let Some(fault) = state.fault.take() {
+                return Err(fault);
+            }
+            state = self
+                .shared
+                .news
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
     }
-}
 
-impl Drop for Accepted {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Release);
-        self.thread.unpark();
+    /// Ends the thread and the listener, and a call that waits.
+    pub(super) fn end(&self) {
+        // In a forked child there is no such thread, and the lock may have been held.
+        if self.forks == verbs::forks() {
+            self.shared.state().is_over = true;
+            self.shared.news.notify_all();
+            self.thread.unpark();
+        }
     }
 }
 
 /// The thread. The library cannot be unloaded (`build.rs`), so it does no harm that it is not joined.
-fn serve(
-    mut listener: Listener,
-    sender: &SyncSender<Result<RecvConnection, Fault>>,
-    is_over: &AtomicBool,
-) {
+fn serve(mut listener: Listener, shared: &Shared) {
     block_signals();
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
         let mut accept = pin!(listener.accept_async());
         let accepted = loop {
-            if is_over.load(Ordering::Acquire) {
+            if shared.state().is_over {
                 return;
             }
             match accept.as_mut().poll(&mut context) {
@@ -88,10 +121,17 @@ fn serve(
             }
         };
         let is_fault = accepted.is_err();
-        // Waits while there is no room; fails once nothing can take it any more.
-        if sender.send(accepted.map_err(Fault::from)).is_err() {
-            return;
+        {
+            let mut state = shared.state();
+            match accepted {
+                Ok(connection) => {
+                    state.connections.push_back(connection);
+                    state.fault = None;
+                }
+                Err(error) => state.fault = Some(error.into()),
+            }
         }
+        shared.news.notify_one();
         if is_fault {
             thread::park_timeout(PAUSE);
         }

@@ -42,6 +42,14 @@ pub(crate) struct Listener {
     pub(crate) device: Arc<Properties>,
 }
 
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listening::ByItself(accepted) = &self.listening {
+            accepted.end();
+        }
+    }
+}
+
 /// When a listener accepts.
 pub(crate) enum Listening {
     /// When it is asked to, by one thread at a time.

@@ -157,6 +157,19 @@ fn link_local_addresses_and_virtual_interfaces_come_late() {
             "usb0 169.254.3.1/16; eth0 fe80::1/64; docker0 172.17.0.1/16",
             "usb0 eth0 docker0",
         ),
+        // The host's address is on a bridge, and the port below it has none but what it gave itself.
+        (
+            "",
+            None,
+            "eno1 fe80::1/64; br-lan 10.1.2.3/24; docker0 172.17.0.1/16",
+            "br-lan eno1 docker0",
+        ),
+        (
+            "",
+            None,
+            "vxlan.calico 192.168.1.1/32; eno1 10.1.2.3/24",
+            "eno1 vxlan.calico",
+        ),
         // Interfaces of InfiniBand that nobody configured.
         ("", None, "ib0 fe80::1/64; eth0 10.1.2.3/24", "eth0 ib0"),
         (

@@ -3,7 +3,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use mrcache::{Cache, DmaBuf, Domain, LeaseError, MultiLease, Registration, Request, Target};
+use mrcache::{
+    Cache, DmaBuf, Domain, Lease, LeaseError, Registration, Request, Target, lease_all, release_all,
+};
 use nix::errno::Errno;
 use verbs::{Access, LockedMemory, MemoryRegion};
 
@@ -38,7 +40,7 @@ struct Inner {
     nic: Arc<Nic>,
     keys: [Keys; MAX_DEVICES],
     /// None once they are given back.
-    leases: Option<MultiLease<Registered>>,
+    leases: Option<Vec<Lease<Registered>>>,
 }
 
 /// The keys of a registration with one device.
@@ -72,7 +74,7 @@ impl Registrations {
     pub(crate) fn new() -> Self {
         Self {
             // Users promise that their own pages stay mapped, and tell nobody when others go.
-            cache: Cache::builder().vouched_only().build(),
+            cache: Cache::builder().pinned_by_lease().build(),
             domain: Domain::unique(),
         }
     }
@@ -220,7 +222,7 @@ impl Registrar {
             };
             (cache, request)
         });
-        let leases = MultiLease::take(requests, |index, target| {
+        let leases = lease_all(requests, |index, target| {
             let device = &devices[index];
             register(device, target, access, buffer)
                 .map(Registered)
@@ -231,7 +233,7 @@ impl Registrar {
             invalid => Error::InvalidArgument(invalid.to_string()),
         })?;
         let mut keys = [Keys::default(); MAX_DEVICES];
-        for (keys, lease) in keys.iter_mut().zip(leases.leases()) {
+        for (keys, lease) in keys.iter_mut().zip(&leases) {
             *keys = Keys {
                 lkey: lease.0.lkey(),
                 rkey: lease.0.rkey(),
@@ -313,7 +315,7 @@ impl Inner {
         match self.leases.take() {
             // In a forked child they are the parent's, and the cache's locks may have been held.
             Some(leases) if self.nic.is_inherited() => std::mem::forget(leases),
-            Some(leases) => return leases.release(),
+            Some(leases) => return release_all(leases),
             None => {}
         }
         Ok(())

@@ -4,7 +4,7 @@
 ///
 /// The bits are the caller's, for instance those of `enum ibv_access_flags`. They come in two kinds:
 ///
-/// - *Rights*: more is enough. A registration that the device may write serves who only reads.
+/// - *Rights*: more is enough. A registration that the device may write serves for reading.
 /// - *Modes*: they change what the registration is, so that only the same will do. For verbs these
 ///   are `IBV_ACCESS_RELAXED_ORDERING`, `ZERO_BASED`, `ON_DEMAND` and `HUGETLB`.
 ///
@@ -32,7 +32,7 @@ impl Access {
         self.modes | self.rights
     }
 
-    /// Whether a registration with this access serves who wants `wanted`.
+    /// Whether a registration with this access does for `wanted`.
     pub const fn serves(self, wanted: Self) -> bool {
         self.modes == wanted.modes && self.rights & wanted.rights == wanted.rights
     }

@@ -2,22 +2,16 @@
 
 use std::fmt;
 
-use thiserror::Error;
-
-use crate::hook::UnmapHook;
 use crate::index::Selection;
-use crate::invalidate::Invalidated;
 use crate::lease::Lease;
 use crate::memory::{DmaBuf, Domain};
-use crate::miss;
 use crate::pages::{self, InvalidRange};
-use crate::pool::IdleLimits;
-use crate::registration::{FailedDeregistration, Registration};
+use crate::registration::{FailedDeregistration, LeaseError, Registration};
 use crate::request::{Request, Target};
 use crate::shared::{Report, Shared};
+use crate::state::{IdleLimits, Invalidated, State};
 use crate::statistics::Statistics;
-use crate::sync::Arc;
-use crate::tree::Interval;
+use crate::sync::{Arc, Lock, has_lock};
 
 /// A cache of registrations `R`. Clones share it, and all threads may use it at once.
 ///
@@ -25,39 +19,15 @@ use crate::tree::Interval;
 /// valid; their registrations are given back with the last lease of each.
 pub struct Cache<R: Registration>(Arc<Owner<R>>);
 
-/// What the clones of a cache share; entries and hooks only share what is inside.
+/// What the clones of a cache share; leases share only what is inside.
 struct Owner<R: Registration>(Arc<Shared<R>>);
 
 impl<R: Registration> Drop for Owner<R> {
     fn drop(&mut self) {
-        // Failures are reported where they happen.
-        let _ = self.0.flush(true);
+        let ended = self.0.state.with(|state| state.flush(true));
+        // Failures are counted and reported.
+        let _ = self.0.deregister_all(ended);
     }
-}
-
-/// Why a lease was refused.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LeaseError<E> {
-    /// The range itself is invalid.
-    #[error(transparent)]
-    Range(#[from] InvalidRange),
-    /// Registering failed: by this call, or by another thread's for the same memory that this call
-    /// has waited for. The next call tries again.
-    #[error("{0}")]
-    Register(E),
-    /// The function that registers has asked for a lease on the same memory, which would have to
-    /// wait for itself.
-    #[error(
-        "{length} bytes at {address:#x} are being registered by this very thread, which cannot wait \
-         for itself"
-    )]
-    Reentrant {
-        /// Where the memory starts.
-        address: usize,
-        /// Bytes asked for.
-        length: usize,
-    },
 }
 
 impl<R: Registration> Clone for Cache<R> {
@@ -92,7 +62,7 @@ impl<R: Registration> Cache<R> {
         Builder {
             page_size: None,
             idle: None,
-            vouched_only: false,
+            pinned_by_lease: false,
             report: Box::new(|failure| tracing::warn!("{failure}")),
         }
     }
@@ -106,19 +76,13 @@ impl<R: Registration> Cache<R> {
     ///
     /// # Errors
     /// An invalid range, or what `register` returned, here or in the thread that was waited for.
-    #[inline]
     pub fn lease(
         &self,
         request: &Request,
         register: impl FnOnce(&Target) -> Result<R, R::Error>,
     ) -> Result<Lease<R>, LeaseError<R::Error>> {
-        let shared = &self.0.0;
-        let wanted = request.wanted(shared.page_size)?;
-        if let Some(lease) = shared.hit(&wanted) {
-            return Ok(lease);
-        }
-        let target = request.target(shared.page_size)?;
-        miss::lease(shared, &wanted, &target, register)
+        let leased = self.0.0.lease(request, register)?;
+        Ok(Lease::new(&self.0.0, leased))
     }
 
     /// A lease if a live registration covers what is requested; none if something would have to be
@@ -126,44 +90,50 @@ impl<R: Registration> Cache<R> {
     ///
     /// # Errors
     /// An invalid range.
-    #[inline]
     pub fn find(&self, request: &Request) -> Result<Option<Lease<R>>, InvalidRange> {
-        let shared = &self.0.0;
-        Ok(shared.hit(&request.wanted(shared.page_size)?))
+        let wanted = request.wanted(self.0.0.page_size)?;
+        let leased = self.0.0.state.with(|state| state.hit(&wanted));
+        Ok(leased.map(|leased| Lease::new(&self.0.0, leased)))
     }
 
-    /// Memory that its address names, which is the host's and DMA-BUFs asked for
-    /// [by address](Request::by_address), is about to be unmapped, or to become other memory: no registration of any of these
-    /// bytes, in any domain, is found from now on. Those without leases are given back at once,
-    /// the others with their last lease. A registration in progress is given to those who
-    /// have asked for it before, and to nobody else.
+    /// Makes unfindable what is registered of memory that its address names, in any domain: the host's,
+    /// and DMA-BUFs asked for [by address](Request::by_address). To be called *before* the memory is
+    /// unmapped or becomes other memory: between unmapping and the call, the addresses could be mapped
+    /// anew and hit the old registration.
+    ///
+    /// Registrations without leases are given back at once, the others with their last lease. A
+    /// registration in progress goes to the threads that have asked for it before, and to no others.
+    ///
+    /// May be called from inside an allocator, such as a wrapper of `munmap` or a `GlobalAlloc`. If
+    /// what is freed is memory of the cache's own tables, the call does nothing. It allocates in turn
+    /// if it finds something.
     ///
     /// # Errors
     /// An invalid range.
     pub fn invalidate(&self, address: usize, length: usize) -> Result<Invalidated, InvalidRange> {
         let last = pages::last_byte(address, length)?;
-        Ok(self.0.0.invalidate(Selection::Addresses(Interval {
-            first: address as u64,
-            last: last as u64,
-        })))
+        Ok(self.invalidate_selection(Selection::Addresses(address, last)))
     }
 
     /// The same for all of a DMA-BUF, but for what was asked for by address.
     pub fn invalidate_dmabuf(&self, buffer: DmaBuf) -> Invalidated {
-        self.0.0.invalidate(Selection::Buffer {
-            device: buffer.device,
-            inode: buffer.inode,
-        })
+        self.invalidate_selection(Selection::Buffer(buffer))
     }
 
     /// The same for all of a domain: its device was reset or is about to be closed.
     pub fn invalidate_domain(&self, domain: Domain) -> Invalidated {
-        self.0.0.invalidate(Selection::Domain(domain))
+        self.invalidate_selection(Selection::Domain(domain))
     }
 
-    /// What an allocator calls before it unmaps memory.
-    pub fn unmap_hook(&self) -> UnmapHook<R> {
-        UnmapHook(Arc::clone(&self.0.0))
+    fn invalidate_selection(&self, selection: Selection) -> Invalidated {
+        if has_lock() {
+            return Invalidated::default();
+        }
+        let shared = &self.0.0;
+        let (invalidated, ended) = shared.state.with(|state| state.invalidate(selection));
+        // Failures are counted and reported.
+        let _ = shared.deregister_all(ended);
+        invalidated
     }
 
     /// Gives all idle registrations back, and says how many they were.
@@ -171,18 +141,14 @@ impl<R: Registration> Cache<R> {
     /// # Errors
     /// The first failure, after all were tried.
     pub fn flush(&self) -> Result<usize, R::Error> {
-        self.0.0.flush(false)
+        let ended = self.0.0.state.with(|state| state.flush(false));
+        let count = ended.len();
+        self.0.0.deregister_all(ended).map(|()| count)
     }
 
     /// What the cache holds and has done.
     pub fn statistics(&self) -> Statistics {
-        self.0.0.statistics()
-    }
-
-    /// Bytes of memory that the cache itself takes, the registrations included, but not what these
-    /// refer to.
-    pub fn overhead(&self) -> usize {
-        self.0.0.overhead()
+        self.0.0.state.with(|state| state.statistics)
     }
 }
 
@@ -190,7 +156,7 @@ impl<R: Registration> Cache<R> {
 pub struct Builder<R: Registration> {
     page_size: Option<usize>,
     idle: Option<IdleLimits>,
-    vouched_only: bool,
+    pinned_by_lease: bool,
     report: Box<Report<R::Error>>,
 }
 
@@ -210,29 +176,27 @@ impl<R: Registration> Builder<R> {
     /// Keeps registrations without leases within these limits, and gives those back first that were
     /// used longest ago. The default is to keep none.
     ///
-    /// Who keeps idle registrations must [invalidate](Cache::invalidate) memory before it goes. So
-    /// this is instead of [`vouched_only`](Self::vouched_only).
+    /// With idle registrations, memory must be [invalidated](Cache::invalidate) before it goes. So
+    /// this is instead of [`pinned_by_lease`](Self::pinned_by_lease).
     #[must_use]
     pub fn idle(mut self, limits: IdleLimits) -> Self {
         self.idle = (limits.entries > 0).then_some(limits);
-        self.vouched_only = false;
+        self.pinned_by_lease = false;
         self
     }
 
     /// Finds a registration of host memory, or of a DMA-BUF [by address](Request::by_address), only
-    /// while a lease on all of its pages is live. For programs in which nothing tells when memory
-    /// goes; instead of [`idle`](Self::idle).
+    /// while there is a lease on all of its pages. For programs that do not
+    /// [invalidate](Cache::invalidate) memory; instead of [`idle`](Self::idle).
     ///
     /// Usually a registration is found as long as it lives. If a lease on a part of it outlives the
     /// lease on the whole, the rest of the memory may be unmapped meanwhile and its addresses be
-    /// used for other memory, which must not be found registered: hence the rule to
-    /// [invalidate](Cache::invalidate) memory before it goes. With this setting it is
-    /// enough that every user keeps the pages mapped that the own lease was asked for: once
-    /// nobody has a lease on the whole any more, those who have one on a part keep it, and everybody
-    /// else registers anew.
+    /// used for other memory, which must not be found registered. With this setting it is enough
+    /// that the pages for which a lease was asked stay mapped as long as the lease: once there is
+    /// none on the whole any more, leases on a part stay valid, and further ones register anew.
     #[must_use]
-    pub fn vouched_only(mut self) -> Self {
-        self.vouched_only = true;
+    pub fn pinned_by_lease(mut self) -> Self {
+        self.pinned_by_lease = true;
         self.idle = None;
         self
     }
@@ -251,7 +215,12 @@ impl<R: Registration> Builder<R> {
     /// The cache.
     pub fn build(self) -> Cache<R> {
         let page_size = self.page_size.unwrap_or_else(pages::system_page_size);
-        let shared = Shared::new(page_size, self.idle, self.vouched_only, self.report);
+        let state = State::new(self.idle, self.pinned_by_lease);
+        let shared = Shared {
+            state: Lock::new(state),
+            page_size,
+            report: self.report,
+        };
         Cache(Arc::new(Owner(Arc::new(shared))))
     }
 }

@@ -1,93 +1,90 @@
-//! [`Entry`]: a live registration, as the index, the idle pool and the leases share it.
+//! [`Entry`]: a live registration, as the tables and the leases share it.
+
+use std::process;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::memory::Key;
 use crate::pages::PageRange;
-use crate::registration::Registration;
-use crate::shared::Shared;
-use crate::sync::Arc;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A live registration. It is deregistered when the last reference to the entry is gone, which
-/// happens outside all locks: whoever takes an entry out of a table drops it after unlocking.
+/// A live registration.
 ///
-/// In this order, so that the number of leases is in the same cache line as the number of references,
-/// which are in front: a hit changes both, and with many entries each line is a wait for memory.
-#[repr(C)]
-pub(crate) struct Entry<R: Registration> {
-    /// How many leases there are. It rises from 0 only under a share of the index's lock, and only
-    /// if the entry is in the index. So under the whole lock a 0 stays.
-    pub(crate) leases: AtomicU32,
-    /// Of these, leases whose users answer for all of the pages. Counted only if it matters, and
-    /// rises from 0 as `leases` does.
-    pub(crate) vouchers: AtomicU32,
-    /// Whether the index has it. Written under the index's whole lock.
-    pub(crate) indexed: AtomicBool,
-    /// Its place in the idle pool. Belongs to the pool, under the pool's lock.
-    pub(crate) idle_place: AtomicU32,
-    pub(crate) shared: Arc<Shared<R>>,
-    /// None once it is deregistered.
-    registration: Option<R>,
-    pub(crate) pages: PageRange,
+/// Everything that changes is read and written under the cache's lock; it is atomic only because the
+/// entry is shared. References are given up under the lock, too, so that there is one left when the
+/// entry ends.
+pub(crate) struct Entry<R> {
+    pub(crate) registration: R,
     pub(crate) key: Key,
+    pub(crate) pages: PageRange,
+    leases: AtomicU32,
+    /// Of these, leases on all of the pages.
+    full_leases: AtomicU32,
+    /// [`HIDDEN`], [`FOUND`], or its number in the idle pool, which is found as well.
+    standing: AtomicU64,
 }
 
-/// No place in the idle pool.
-pub(crate) const NOT_IDLE: u32 = u32::MAX;
+/// Not in the index.
+const HIDDEN: u64 = u64::MAX;
+/// In the index and not idle.
+const FOUND: u64 = 0;
 
-/// Raises a number of leases by one, and gives what it was. A program that has two thousand million
-/// leases on one registration has lost count of them, and is ended before the cache does, too.
-#[inline]
-pub(crate) fn count_one_more(number: &AtomicU32) -> u32 {
-    let before = number.fetch_add(1, Ordering::Relaxed);
-    if before > u32::MAX / 2 {
-        std::process::abort();
-    }
-    before
-}
-
-impl<R: Registration> Entry<R> {
-    /// Without leases, and not yet in the index.
-    pub(crate) fn new(registration: R, key: Key, pages: PageRange, shared: Arc<Shared<R>>) -> Self {
+impl<R> Entry<R> {
+    /// An entry with so many leases.
+    pub(crate) fn new(registration: R, key: Key, pages: PageRange, leases: u32, full: u32) -> Self {
         Self {
-            registration: Some(registration),
+            registration,
             key,
             pages,
-            leases: AtomicU32::new(0),
-            vouchers: AtomicU32::new(0),
-            indexed: AtomicBool::new(false),
-            idle_place: AtomicU32::new(NOT_IDLE),
-            shared,
+            leases: AtomicU32::new(leases),
+            full_leases: AtomicU32::new(full),
+            standing: AtomicU64::new(HIDDEN),
         }
     }
 
-    /// The registration. There is one as long as anybody can ask.
-    #[inline]
-    pub(crate) fn registration(&self) -> &R {
-        match &self.registration {
-            Some(registration) => registration,
-            // It is only taken from an entry that nobody else refers to.
-            None => unreachable!("a lease on what is deregistered"),
-        }
+    /// One more lease.
+    pub(crate) fn add_lease(&self, is_full: bool) {
+        // A program with four thousand million leases on one registration has lost count of them.
+        let Some(leases) = self.leases.load(Relaxed).checked_add(1) else {
+            process::abort()
+        };
+        self.leases.store(leases, Relaxed);
+        let full = self.full_leases.load(Relaxed) + u32::from(is_full);
+        self.full_leases.store(full, Relaxed);
     }
 
-    /// Deregisters, and says if that failed.
-    pub(crate) fn deregister(mut self) -> Result<(), R::Error> {
-        self.give_back()
+    /// One lease less.
+    pub(crate) fn remove_lease(&self, is_full: bool) {
+        self.leases.store(self.leases.load(Relaxed) - 1, Relaxed);
+        let full = self.full_leases.load(Relaxed) - u32::from(is_full);
+        self.full_leases.store(full, Relaxed);
     }
 
-    fn give_back(&mut self) -> Result<(), R::Error> {
-        match self.registration.take() {
-            Some(registration) => self
-                .shared
-                .deregister(registration, self.pages, self.key.access),
-            None => Ok(()),
-        }
+    pub(crate) fn is_leased(&self) -> bool {
+        self.leases.load(Relaxed) > 0
     }
-}
 
-impl<R: Registration> Drop for Entry<R> {
-    fn drop(&mut self) {
-        // Failures are counted and reported where they happen.
-        let _ = self.give_back();
+    pub(crate) fn is_fully_leased(&self) -> bool {
+        self.full_leases.load(Relaxed) > 0
+    }
+
+    pub(crate) fn is_found(&self) -> bool {
+        self.standing.load(Relaxed) != HIDDEN
+    }
+
+    /// Its number in the idle pool.
+    pub(crate) fn idle(&self) -> Option<u64> {
+        let number = self.standing.load(Relaxed);
+        (number != HIDDEN && number != FOUND).then_some(number)
+    }
+
+    pub(crate) fn set_found(&self) {
+        self.standing.store(FOUND, Relaxed);
+    }
+
+    pub(crate) fn set_hidden(&self) {
+        self.standing.store(HIDDEN, Relaxed);
+    }
+
+    pub(crate) fn set_idle(&self, number: u64) {
+        self.standing.store(number, Relaxed);
     }
 }

@@ -4,35 +4,50 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::access::Access;
-use crate::entry::{Entry, count_one_more};
+use crate::entry::Entry;
 use crate::pages::PageRange;
 use crate::registration::Registration;
-use crate::sync::atomic::Ordering;
-use crate::sync::{Arc, into_inner};
+use crate::shared::Shared;
+use crate::state::Leased;
+use crate::sync::Arc;
 
 /// One reference to a registration. Dereferences to it; clones count as references of their own.
 /// When the last one is gone, the registration is given back, or kept as idle if the cache does that.
 pub struct Lease<R: Registration> {
-    entry: Arc<Entry<R>>,
-    /// Whether it is counted among the entry's vouchers.
-    vouches: bool,
+    shared: Arc<Shared<R>>,
+    /// None once it is given back.
+    leased: Option<Leased<R>>,
 }
 
 impl<R: Registration> Lease<R> {
     /// A lease that the entry has counted already.
-    #[inline]
-    pub(crate) fn counted(entry: Arc<Entry<R>>, vouches: bool) -> Self {
-        Self { entry, vouches }
+    pub(crate) fn new(shared: &Arc<Shared<R>>, leased: Leased<R>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            leased: Some(leased),
+        }
+    }
+
+    fn leased(&self) -> &Leased<R> {
+        match &self.leased {
+            Some(leased) => leased,
+            // Only `give_back` takes it, at the end.
+            None => unreachable!("a lease that is given back"),
+        }
+    }
+
+    fn entry(&self) -> &Entry<R> {
+        &self.leased().0
     }
 
     /// The pages that the registration covers. They may be many more than were asked for.
     pub fn pages(&self) -> PageRange {
-        self.entry.pages
+        self.entry().pages
     }
 
     /// What the registration allows: at least what was asked for.
     pub fn access(&self) -> Access {
-        self.entry.key.access
+        self.entry().key.access
     }
 
     /// Gives this reference back, as dropping it does.
@@ -40,30 +55,38 @@ impl<R: Registration> Lease<R> {
     /// # Errors
     /// It was the last one, and deregistering failed. The registration is gone from the cache all the
     /// same. (What is kept as idle may fail later; then it is only reported.)
-    pub fn release(self) -> Result<(), R::Error> {
-        let entry = Arc::clone(&self.entry);
-        drop(self);
-        // If others give theirs back at this moment, whoever is really last deregisters.
-        into_inner(entry).map_or(Ok(()), Entry::deregister)
+    pub fn release(mut self) -> Result<(), R::Error> {
+        self.give_back()
+    }
+
+    fn give_back(&mut self) -> Result<(), R::Error> {
+        let Some(leased) = self.leased.take() else {
+            return Ok(());
+        };
+        let own = Arc::as_ptr(&leased.0);
+        let ended = self.shared.state.with(|state| state.give_back(leased));
+        let mut result = Ok(());
+        for entry in ended {
+            let is_own = Arc::as_ptr(&entry) == own;
+            let deregistered = self.shared.deregister(entry);
+            if is_own {
+                result = deregistered;
+            }
+        }
+        result
     }
 
     /// Whether two leases refer to one registration.
     pub fn same_registration(one: &Self, other: &Self) -> bool {
-        Arc::ptr_eq(&one.entry, &other.entry)
+        std::ptr::eq(one.entry(), other.entry())
     }
 }
 
 impl<R: Registration> Clone for Lease<R> {
     fn clone(&self) -> Self {
-        // There is at least one already, so nobody acts on the number meanwhile.
-        count_one_more(&self.entry.leases);
-        if self.vouches {
-            count_one_more(&self.entry.vouchers);
-        }
-        Self {
-            entry: Arc::clone(&self.entry),
-            vouches: self.vouches,
-        }
+        let (entry, is_full) = self.leased();
+        self.shared.state.with(|_| entry.add_lease(*is_full));
+        Self::new(&self.shared, (Arc::clone(entry), *is_full))
     }
 }
 
@@ -72,7 +95,7 @@ impl<R: Registration> Deref for Lease<R> {
 
     #[inline]
     fn deref(&self) -> &R {
-        self.entry.registration()
+        &self.entry().registration
     }
 }
 
@@ -86,14 +109,8 @@ impl<R: Registration> fmt::Debug for Lease<R> {
 }
 
 impl<R: Registration> Drop for Lease<R> {
-    #[inline]
     fn drop(&mut self) {
-        let entry = &self.entry;
-        if self.vouches && entry.vouchers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            entry.shared.unvouched(entry);
-        }
-        if entry.leases.fetch_sub(1, Ordering::AcqRel) == 1 {
-            entry.shared.unleased(entry);
-        }
+        // A failure is counted and reported.
+        let _ = self.give_back();
     }
 }

@@ -10,16 +10,14 @@
 //! Registrations of different [`Domain`]s, DMA-BUFs or modes are never mixed up. Threads that want
 //! the same new range register it once. Registrations without leases can be kept in a bounded
 //! pool ([`IdleLimits`]). Memory that goes is [invalidated](Cache::invalidate). Several devices are
-//! served [together or not at all](MultiLease).
+//! served [together or not at all](lease_all).
 //!
 //! **What it does not.** It knows neither verbs nor devices: what a [`Registration`] is, and how one
-//! is made, is the caller's. It does not notice by itself that memory is unmapped, see
-//! [`UnmapHook`]. It does not join registrations: a range that no single one covers is registered
-//! anew.
+//! is made, is the caller's. It does not notice by itself that memory is unmapped. It does not join
+//! registrations: a range that no single one covers is registered anew.
 //!
-//! **Threads.** Everything may be called from any thread. A hit takes a share of one lock whose
-//! shares do not disturb each other, and that is held as a whole only while the tables
-//! change, never while anything is registered or deregistered.
+//! **Threads.** Everything may be called from any thread. There is one lock, which is not held while
+//! anything is registered, deregistered or reported.
 //!
 //! **Cleaning up.** A registration owns what it needs, such as its protection domain. Deregistrations
 //! that fail are returned by [`Lease::release`], counted and reported, and never found again.
@@ -59,39 +57,32 @@
 mod access;
 mod cache;
 mod entry;
-mod flight;
-mod hook;
-mod idle;
 mod index;
-mod inside;
-mod invalidate;
 mod lease;
 mod memory;
-mod miss;
+mod multi;
 mod pages;
-mod pool;
+mod pending;
 #[cfg(test)]
 #[path = "../tests/common/random.rs"]
 mod random;
+mod ranges;
 mod registration;
 mod request;
-mod several;
 mod shared;
+mod state;
 mod statistics;
 mod sync;
-mod tree;
 
 pub use access::Access;
-pub use cache::{Builder, Cache, LeaseError};
-pub use hook::UnmapHook;
-pub use invalidate::Invalidated;
+pub use cache::{Builder, Cache};
 pub use lease::Lease;
 pub use memory::{DmaBuf, Domain};
+pub use multi::{LeaseAllError, lease_all, release_all};
 pub use pages::{InvalidRange, PageRange};
-pub use pool::IdleLimits;
-pub use registration::{FailedDeregistration, Registration};
+pub use registration::{FailedDeregistration, LeaseError, Registration};
 pub use request::{Request, Target};
-pub use several::{MultiLease, MultiLeaseError};
+pub use state::{IdleLimits, Invalidated};
 pub use statistics::Statistics;
 
 /// The page's example is tested.

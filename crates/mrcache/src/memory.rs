@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::access::Access;
+
 /// A protection domain, or whatever else a registration is valid within. Never reused: a device that
 /// is opened again is another domain, so that a registration of its former life is not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,36 +60,48 @@ impl DmaBuf {
 
 /// The space that an address is in, as far as the cache is concerned: two ranges of addresses are of
 /// the same memory only if their spaces are equal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Space {
     Host,
     /// A DMA-BUF that its address names, as the caller vouches.
     Vouched {
         data_direct: bool,
     },
+    /// A DMA-BUF that its inode names.
     DmaBuf {
         /// The file system that the buffer is in: the same for all, as far as is known.
         device: u64,
-        buffer: BufferId,
+        inode: u64,
+        /// Address minus offset, modulo 2^64. Rounding down to pages changes both alike, so that all
+        /// ranges of one mapping have the same, and any two with the same agree on every byte.
+        skew: u64,
         data_direct: bool,
     },
 }
 
-/// A DMA-BUF and how addresses relate to offsets in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BufferId {
-    pub(crate) inode: u64,
-    /// Address minus offset, modulo 2^64. Rounding down to pages changes both alike, so that all
-    /// ranges of one mapping have the same, and any two with the same agree on every byte.
-    pub(crate) skew: u64,
+impl Space {
+    /// What an inode names does not change while it is registered; what an address names may.
+    pub(crate) fn is_named_by_address(self) -> bool {
+        !matches!(self, Self::DmaBuf { .. })
+    }
 }
 
-/// Everything but the range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Everything but the range. Keys that differ only in rights follow each other, those with more of the
+/// same later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) domain: Domain,
-    pub(crate) access: crate::access::Access,
     pub(crate) space: Space,
+    pub(crate) access: Access,
+}
+
+impl Key {
+    /// Whether a registration with this key does for `wanted`, if its range does.
+    pub(crate) fn serves(&self, wanted: &Self) -> bool {
+        self.domain == wanted.domain
+            && self.space == wanted.space
+            && self.access.serves(wanted.access)
+    }
 }
 
 #[cfg(test)]

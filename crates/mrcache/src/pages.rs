@@ -2,8 +2,6 @@
 
 use thiserror::Error;
 
-use crate::tree::Interval;
-
 /// A non-empty range of whole pages, as a registration covers it. (The last page may be cut short by
 /// the end of a DMA-BUF.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,13 +132,6 @@ impl PageRange {
         }
     }
 
-    pub(crate) fn interval(&self) -> Interval<u64> {
-        Interval {
-            first: self.start as u64,
-            last: self.last as u64,
-        }
-    }
-
     /// Whether `length` bytes at `address` lie inside. Zero bytes lie anywhere.
     pub fn contains(&self, address: usize, length: usize) -> bool {
         length == 0
@@ -148,6 +139,11 @@ impl PageRange {
                 && address
                     .checked_add(length - 1)
                     .is_some_and(|last| last <= self.last))
+    }
+
+    /// Whether all of `other` lies inside.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.start <= other.start && self.last >= other.last
     }
 }
 

@@ -1,17 +1,19 @@
-//! [`Registration`]: what the caller puts in, and what is known when giving one back has failed.
+//! [`Registration`]: what the caller puts in, and how making it and giving it back can fail.
 
 use std::fmt;
 
+use thiserror::Error;
+
 use crate::access::Access;
-use crate::pages::PageRange;
+use crate::pages::{InvalidRange, PageRange};
 
 /// A live registration of memory with a device.
 ///
 /// It owns what it needs to be valid, above all its protection domain: then the domain cannot go
 /// before it, whatever order programs drop things in.
 pub trait Registration: Send + Sync {
-    /// Why registering or deregistering failed. Everybody who waits for a registration that fails
-    /// gets a clone.
+    /// Why registering or deregistering failed. Threads that wait for a registration that fails get
+    /// clones.
     type Error: Clone + fmt::Display + Send + Sync;
 
     /// Gives the registration back to the device. Called once, when no lease is left, from the
@@ -23,10 +25,40 @@ pub trait Registration: Send + Sync {
     fn deregister(self) -> Result<(), Self::Error>;
 }
 
-/// A deregistration that failed.
-#[derive(Debug)]
+/// Why a lease was refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct FailedDeregistration<'a, E> {
+pub enum LeaseError<E> {
+    /// The range itself is invalid.
+    #[error(transparent)]
+    Range(#[from] InvalidRange),
+    /// Registering failed: in this call, or in another thread's for the same memory that this call
+    /// has waited for. The next call tries again.
+    #[error("{0}")]
+    Register(E),
+    /// The function that registers has asked for a lease on the same memory, which would have to
+    /// wait for itself.
+    #[error(
+        "{length} bytes at {address:#x} are being registered by this very thread, which cannot wait \
+         for itself"
+    )]
+    Reentrant {
+        /// Where the memory starts.
+        address: usize,
+        /// Bytes asked for.
+        length: usize,
+    },
+}
+
+/// A deregistration that failed.
+#[derive(Debug, Error)]
+#[error(
+    "deregistering {} bytes at {:#x} failed, the device may still access them: {error}",
+    pages.length(),
+    pages.start()
+)]
+#[non_exhaustive]
+pub struct FailedDeregistration<'a, E: fmt::Display> {
     /// The memory that the device may still have access to. Addresses of a DMA-BUF are those given
     /// as `iova`.
     pub pages: PageRange,
@@ -34,16 +66,4 @@ pub struct FailedDeregistration<'a, E> {
     pub access: Access,
     /// What the registrar said.
     pub error: &'a E,
-}
-
-impl<E: fmt::Display> fmt::Display for FailedDeregistration<'_, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "deregistering {} bytes at {:#x} failed, the device may still access them: {}",
-            self.pages.length(),
-            self.pages.start(),
-            self.error
-        )
-    }
 }

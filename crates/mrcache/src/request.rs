@@ -1,9 +1,8 @@
 //! [`Request`]: the memory that a lease is wanted for, and [`Target`]: what would be registered.
 
 use crate::access::Access;
-use crate::memory::{BufferId, DmaBuf, Domain, Key, Space};
+use crate::memory::{DmaBuf, Domain, Key, Space};
 use crate::pages::{InvalidRange, PageRange};
-use crate::tree::Interval;
 
 /// What a lease is wanted for.
 ///
@@ -114,21 +113,20 @@ impl Request {
     ///
     /// # Errors
     /// A null address, a length of zero, a range beyond the address space or the DMA-BUF.
-    #[inline]
     pub(crate) fn wanted(&self, system_page: usize) -> Result<Wanted, InvalidRange> {
-        let bytes = self.bytes()?;
-        let within = (self.page_size.unwrap_or(system_page) - 1) as u64;
+        let page = self.page_size.unwrap_or(system_page);
+        let pages = PageRange::covering(self.address, self.length, page)?;
+        if let Source::DmaBuf { buffer, offset, .. } = self.source {
+            check_inside(buffer, offset, self.length)?;
+        }
         Ok(Wanted {
             key: self.key(),
-            bytes,
-            pages: Interval {
-                first: bytes.first & !within,
-                last: bytes.last | within,
-            },
+            first: self.address,
+            last: self.address + (self.length - 1),
+            pages,
         })
     }
 
-    #[inline]
     fn key(&self) -> Key {
         let space = match self.source {
             Source::Host => Space::Host,
@@ -144,10 +142,8 @@ impl Request {
                 by_address: false,
             } => Space::DmaBuf {
                 device: buffer.device,
-                buffer: BufferId {
-                    inode: buffer.inode,
-                    skew: (self.address as u64).wrapping_sub(offset),
-                },
+                inode: buffer.inode,
+                skew: (self.address as u64).wrapping_sub(offset),
                 data_direct,
             },
         };
@@ -158,33 +154,25 @@ impl Request {
         }
     }
 
-    #[inline]
-    fn bytes(&self) -> Result<Interval<u64>, InvalidRange> {
-        let last = crate::pages::last_byte(self.address, self.length)?;
-        if let Source::DmaBuf { buffer, offset, .. } = self.source {
-            check_inside(buffer, offset, self.length)?;
-        }
-        Ok(Interval {
-            first: self.address as u64,
-            last: last as u64,
-        })
-    }
-
     /// What to register if nothing covers it.
     ///
     /// # Errors
-    /// As for [`wanted`](Self::wanted), and an offset that does not fit the address.
-    pub(crate) fn target(&self, system_page: usize) -> Result<Target, InvalidRange> {
+    /// An offset that does not fit the address.
+    pub(crate) fn target(
+        &self,
+        wanted: &Wanted,
+        system_page: usize,
+    ) -> Result<Target, InvalidRange> {
         let page = self.page_size.unwrap_or(system_page);
-        let pages = PageRange::covering(self.address, self.length, page)?;
+        let (pages, access) = (wanted.pages, self.access);
         let Source::DmaBuf { buffer, offset, .. } = self.source else {
+            let offset = None;
             return Ok(Target {
                 pages,
-                access: self.access,
-                offset: None,
+                access,
+                offset,
             });
         };
-        check_inside(buffer, offset, self.length)?;
         let before = self.address - pages.start();
         // Equal within a page, hence at least as large as what lies before it in its page.
         if offset % page as u64 != before as u64 {
@@ -200,7 +188,7 @@ impl Request {
         let length = usize::try_from(left).unwrap_or(usize::MAX);
         Ok(Target {
             pages: pages.shortened(length),
-            access: self.access,
+            access,
             offset: Some(offset),
         })
     }
@@ -223,10 +211,12 @@ fn check_inside(buffer: DmaBuf, offset: u64, length: usize) -> Result<(), Invali
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) key: Key,
-    /// What must be covered.
-    pub(crate) bytes: Interval<u64>,
-    /// The whole pages that the caller answers for: all are mapped if one of their bytes is.
-    pub(crate) pages: Interval<u64>,
+    /// The first byte that must be covered.
+    pub(crate) first: usize,
+    /// The last one.
+    pub(crate) last: usize,
+    /// The whole pages around them: all are mapped if one of their bytes is.
+    pub(crate) pages: PageRange,
 }
 
 /// What is to be registered: whole pages, with the access that was asked for.
@@ -284,10 +274,14 @@ mod tests {
         )
     }
 
+    fn target(request: &Request) -> Result<Target, InvalidRange> {
+        request.target(&request.wanted(PAGE)?, PAGE)
+    }
+
     #[test]
     fn the_offset_moves_with_the_address() {
         // Pitfall 58: the address is rounded down and the offset with it.
-        let target = dmabuf(0x2010, 0x7010, 100, 0x10000).target(PAGE).unwrap();
+        let target = target(&dmabuf(0x2010, 0x7010, 100, 0x10000)).unwrap();
         assert_eq!((target.start(), target.offset()), (0x7000, Some(0x2000)));
         assert_eq!(target.length(), PAGE);
     }
@@ -295,7 +289,7 @@ mod tests {
     #[test]
     fn an_offset_that_does_not_fit_the_address_is_refused() {
         // Pitfall 58: no rounding can make the two agree.
-        let refused = dmabuf(0x2000, 0x7010, 100, 0x10000).target(PAGE);
+        let refused = target(&dmabuf(0x2000, 0x7010, 100, 0x10000));
         assert!(
             matches!(refused, Err(InvalidRange::Skewed { .. })),
             "{refused:?}"
@@ -305,18 +299,14 @@ mod tests {
     #[test]
     fn rounding_up_does_not_leave_the_buffer() {
         // Pitfall 58: the rounded length may exceed the buffer.
-        let target = dmabuf(0x1000, 0x7000, 0x10, 0x1800).target(PAGE).unwrap();
-        assert_eq!(target.length(), 0x800);
+        let cut = target(&dmabuf(0x1000, 0x7000, 0x10, 0x1800)).unwrap();
+        assert_eq!(cut.length(), 0x800);
         for (offset, length) in [(0x1000, 0x801), (0x2000, 1), (u64::MAX - 0xfff, 0x1000)] {
             let request = dmabuf(offset, 0x7000, length, 0x1800);
             assert!(matches!(
-                request.bytes(),
+                request.wanted(PAGE),
                 Err(InvalidRange::OutsideBuffer { .. })
             ));
-            assert_eq!(
-                request.target(PAGE).unwrap_err(),
-                request.bytes().unwrap_err()
-            );
         }
     }
 
@@ -336,9 +326,9 @@ mod tests {
     #[test]
     fn huge_pages_are_respected_when_the_caller_says_so() {
         let request = Request::host(Domain::unique(), Access::new(1), 0x40_0123, 10);
-        let target = request.page_size(2 << 20).target(PAGE).unwrap();
-        assert_eq!((target.start(), target.length()), (0x40_0000, 2 << 20));
-        let target = request.target(PAGE).unwrap();
-        assert_eq!((target.start(), target.length()), (0x40_0000, PAGE));
+        let huge = target(&request.page_size(2 << 20)).unwrap();
+        assert_eq!((huge.start(), huge.length()), (0x40_0000, 2 << 20));
+        let small = target(&request).unwrap();
+        assert_eq!((small.start(), small.length()), (0x40_0000, PAGE));
     }
 }

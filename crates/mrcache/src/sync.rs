@@ -1,46 +1,83 @@
-//! The locks and atomics of this crate: the real ones, or loom's when it explores their orders.
-//!
-//! Counters that are only read for statistics are not here: no decision depends on them.
+//! [`Lock`], with the primitives of the standard library, or loom's when it explores their orders.
 
-#[cfg(not(loom))]
-pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
-#[cfg(loom)]
-pub(crate) use loom::{
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, RwLock as ShardedLock,
-        RwLockReadGuard as ShardedLockReadGuard, RwLockWriteGuard as ShardedLockWriteGuard, atomic,
-    },
-    thread,
-};
-#[cfg(not(loom))]
-pub(crate) use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, atomic},
-    thread,
-};
-
+use std::cell::Cell;
 use std::sync::PoisonError;
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under a lock of this crate calls out or panics half-way through a change.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(loom)]
+use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(loom)]
+pub(crate) use loom::{sync::Arc, thread};
+#[cfg(not(loom))]
+use std::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+pub(crate) use std::{sync::Arc, thread};
+
+#[cfg(not(loom))]
+thread_local! {
+    static HAS_LOCK: Cell<bool> = const { Cell::new(false) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static HAS_LOCK: Cell<bool> = Cell::new(false);
 }
 
-/// A share of the lock. With [`ShardedLock`], threads that only read write no common memory.
-#[inline]
-pub(crate) fn read<T>(lock: &ShardedLock<T>) -> ShardedLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
+/// Whether this thread has the lock of a cache. What it frees then is memory of the cache's tables, and
+/// an allocator that tells the cache of it would wait for itself.
+pub(crate) fn has_lock() -> bool {
+    HAS_LOCK.try_with(Cell::get).unwrap_or(false)
 }
 
-pub(crate) fn write<T>(lock: &ShardedLock<T>) -> ShardedLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
+/// A lock that can be waited with. No thread has two at once, and nothing panics or calls out under
+/// it.
+pub(crate) struct Lock<T> {
+    mutex: Mutex<T>,
+    changed: Condvar,
 }
 
-/// The value, if this was the last reference to it. Of several threads that give up the last
-/// references at once, exactly one gets it.
+impl<T> Lock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            mutex: Mutex::new(value),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Does something under the lock.
+    pub(crate) fn with<U>(&self, action: impl FnOnce(&mut T) -> U) -> U {
+        self.guarded(|mut guard| action(&mut guard))
+    }
+
+    /// Waits until `action` gives something, which is asked again after each notification.
+    pub(crate) fn wait<U>(&self, mut action: impl FnMut(&mut T) -> Option<U>) -> U {
+        self.guarded(|mut guard| {
+            loop {
+                if let Some(result) = action(&mut guard) {
+                    return result;
+                }
+                let woken = self.changed.wait(guard);
+                guard = woken.unwrap_or_else(PoisonError::into_inner);
+            }
+        })
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.changed.notify_all();
+    }
+
+    fn guarded<U>(&self, action: impl FnOnce(MutexGuard<'_, T>) -> U) -> U {
+        // Threads free memory also while they are taken down.
+        let mark = |has_lock| HAS_LOCK.try_with(|own| own.set(has_lock));
+        let _ = mark(true);
+        let result = action(self.mutex.lock().unwrap_or_else(PoisonError::into_inner));
+        let _ = mark(false);
+        result
+    }
+}
+
+/// The value, if this was the last reference to it.
 pub(crate) fn into_inner<T>(last: Arc<T>) -> Option<T> {
     #[cfg(not(loom))]
     return Arc::into_inner(last);
-    // Loom has no such function. Whoever is the last drops the value instead, which must do, too.
     #[cfg(loom)]
     return Arc::try_unwrap(last).ok();
 }

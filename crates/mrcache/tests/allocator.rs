@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use ledger::{Ledger, Token};
-use mrcache::{Access, Cache, Domain, IdleLimits, Request, UnmapHook};
+use mrcache::{Access, Cache, Domain, IdleLimits, Request};
 
 struct Telling;
 
-static HOOK: OnceLock<UnmapHook<Token>> = OnceLock::new();
+static CACHE: OnceLock<Cache<Token>> = OnceLock::new();
 static TOLD: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: all calls are passed on to the system's allocator as they are.
@@ -25,9 +25,9 @@ unsafe impl GlobalAlloc for Telling {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        if let Some(hook) = HOOK.get() {
+        if let Some(cache) = CACHE.get() {
             TOLD.fetch_add(1, Ordering::Relaxed);
-            hook.unmapping(memory as usize, layout.size());
+            let _ = cache.invalidate(memory as usize, layout.size());
         }
         // SAFETY: passed on.
         unsafe { System.dealloc(memory, layout) }
@@ -44,7 +44,8 @@ fn freed_memory_is_not_found_and_nothing_waits_for_itself() {
         bytes: 1 << 30,
     };
     let cache = Cache::<Token>::builder().idle(limits).build();
-    HOOK.set(cache.unmap_hook())
+    CACHE
+        .set(cache.clone())
         .unwrap_or_else(|_| unreachable!("set once"));
     let (ledger, domain) = (Ledger::default(), Domain::unique());
 

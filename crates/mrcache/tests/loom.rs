@@ -187,7 +187,7 @@ fn what_was_invalidated_in_flight_is_not_found() {
 fn what_somebody_has_a_lease_on_is_found() {
     let worlds = [
         || World::new(Cache::new()),
-        || World::new(Cache::builder().vouched_only().build()),
+        || World::new(Cache::builder().pinned_by_lease().build()),
         || World::keeping(4),
     ];
     for world in worlds {
@@ -244,9 +244,9 @@ fn a_cache_that_closes_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_nobody_vouches_for_is_not_found() {
+fn what_has_no_full_lease_is_not_found() {
     loom::model(|| {
-        let world = World::new(Cache::builder().vouched_only().build());
+        let world = World::new(Cache::builder().pinned_by_lease().build());
         let whole = world.lease(0x1000, 0x4000);
         let other = world.clone();
         let theirs = thread::spawn(move || other.lease(0x2000, 0x1000));

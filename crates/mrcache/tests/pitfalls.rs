@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use ledger::{Ledger, Refused, Token};
 use mrcache::{
-    Access, Cache, DmaBuf, Domain, InvalidRange, Lease, LeaseError, MultiLease, Registration,
-    Request,
+    Access, Cache, DmaBuf, Domain, InvalidRange, Lease, LeaseError, Registration, Request,
+    lease_all, release_all,
 };
 
 const PAGE: usize = 4096;
@@ -114,8 +114,8 @@ fn pitfall_57_memory_that_went_is_not_found() {
 
 /// Pitfall 57, where nobody invalidates: a lease on a part outlives that on the whole.
 #[test]
-fn pitfall_57_a_part_does_not_vouch_for_the_rest() {
-    let cache = Cache::builder().page_size(PAGE).vouched_only().build();
+fn pitfall_57_a_lease_on_a_part_does_not_keep_the_rest() {
+    let cache = Cache::builder().page_size(PAGE).pinned_by_lease().build();
     let setup = Setup {
         cache,
         ..Setup::new()
@@ -123,7 +123,7 @@ fn pitfall_57_a_part_does_not_vouch_for_the_rest() {
     let whole = setup.lease(setup.host(0x10000, 4 * PAGE));
     let part = setup.lease(setup.host(0x10000 + PAGE, 1));
     assert!(Lease::same_registration(&whole, &part));
-    // A second user of the whole vouches for it, too.
+    // A second lease on the whole keeps it found.
     let second = setup.lease(setup.host(0x10010, 4 * PAGE - 0x10));
     drop(whole);
     assert!(Lease::same_registration(
@@ -141,7 +141,7 @@ fn pitfall_57_a_part_does_not_vouch_for_the_rest() {
 /// finds it by its addresses, on the same terms as host memory.
 #[test]
 fn pitfall_57_a_dmabuf_of_a_user_who_vouches_is_named_by_its_address() {
-    let cache = Cache::builder().page_size(PAGE).vouched_only().build();
+    let cache = Cache::builder().page_size(PAGE).pinned_by_lease().build();
     let setup = Setup {
         cache,
         ..Setup::new()
@@ -174,7 +174,7 @@ fn pitfall_57_a_dmabuf_of_a_user_who_vouches_is_named_by_its_address() {
     ] {
         assert!(!Lease::same_registration(&whole, &setup.lease(other)));
     }
-    // A part does not vouch for the rest, whose addresses may be other memory's once the whole is
+    // A part does not keep the rest found, whose addresses may be other memory's once the whole is
     // given back.
     let part = setup.lease(export(5, 0, START, PAGE));
     drop(whole);
@@ -227,7 +227,7 @@ fn pitfall_59_a_failure_at_any_position_undoes_the_others() {
             .iter()
             .map(|cache| (cache, setup.host(0x10000, 3 * PAGE)));
         let mut asked = Vec::new();
-        let result = MultiLease::take(devices, |position, target| {
+        let result = lease_all(devices, |position, target| {
             asked.push(position);
             assert_eq!(target.length(), 3 * PAGE);
             if position == failing {
@@ -239,7 +239,7 @@ fn pitfall_59_a_failure_at_any_position_undoes_the_others() {
             Ok(leases) => {
                 assert_eq!((failing, asked.len()), (4, 4));
                 assert_eq!(setup.ledger.live().len(), 4);
-                leases.release().unwrap();
+                release_all(leases).unwrap();
             }
             Err(error) => {
                 assert_eq!(error.position, failing);
@@ -258,7 +258,7 @@ fn pitfall_59_undoing_says_if_it_failed() {
     let setup = Setup::new();
     let devices = [setup.domain, Domain::unique(), Domain::unique()]
         .map(|domain| (&setup.cache, Request::host(domain, READ, 0x10000, PAGE)));
-    let error = MultiLease::take(devices, |position, _| match position {
+    let error = lease_all(devices, |position, _| match position {
         0 => Ok(setup.ledger.register()),
         1 => Ok(setup.ledger.register_stubborn()),
         _ => Err(Refused("no memory")),
@@ -287,15 +287,15 @@ fn pitfall_60_all_devices_are_freed_and_the_first_error_is_reported() {
         .map(|_| Request::host(Domain::unique(), READ, 0x20000, PAGE))
         .collect();
     let devices = requests.iter().map(|request| (&cache, *request));
-    let leases = MultiLease::take(devices, |position, _| {
+    let leases = lease_all(devices, |position, _| {
         Ok(match position {
             1 | 2 => ledger.register_stubborn(),
             _ => ledger.register(),
         })
     })
     .unwrap();
-    assert_eq!(leases.leases().len(), 4);
-    assert_eq!(leases.release(), Err(Refused("the device is stubborn")));
+    assert_eq!(leases.len(), 4);
+    assert_eq!(release_all(leases), Err(Refused("the device is stubborn")));
     assert!(ledger.live().is_empty(), "all four were tried");
     let failed = failed.lock().unwrap();
     assert_eq!(failed.len(), 2);
@@ -548,6 +548,27 @@ fn pitfall_68_the_registrar_is_asked_for_what_was_wanted_and_no_more() {
         });
         assert_eq!(lease.unwrap().access(), access);
     }
+}
+
+/// Pitfall 57, in flight: what is invalidated while it is registered goes to the caller alone.
+#[test]
+fn pitfall_57_what_is_invalidated_in_flight_is_not_found() {
+    let setup = Setup::new();
+    for invalidates in [false, true] {
+        let request = setup.host(0x10000, 2 * PAGE);
+        let lease = setup.cache.lease(&request, |_| {
+            // Beside it, or in it.
+            let address = 0x10000 + if invalidates { PAGE } else { 2 * PAGE };
+            let met = setup.cache.invalidate(address, 1).unwrap();
+            assert_eq!((met.in_flight, met.entries), (usize::from(invalidates), 0));
+            Ok(setup.ledger.register())
+        });
+        let lease = lease.unwrap();
+        assert!(setup.ledger.live().contains(&lease.number));
+        let found = setup.cache.find(&request).unwrap();
+        assert_eq!(found.is_none(), invalidates);
+    }
+    assert!(setup.ledger.live().is_empty());
 }
 
 /// Two threads that want the same new memory: one registers, both get it.

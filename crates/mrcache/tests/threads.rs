@@ -24,8 +24,8 @@ fn without_a_pool() {
 }
 
 #[test]
-fn vouched_only() {
-    play(&Cache::builder().vouched_only().build());
+fn pinned_by_lease() {
+    play(&Cache::builder().pinned_by_lease().build());
 }
 
 #[test]

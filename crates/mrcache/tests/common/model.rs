@@ -74,7 +74,7 @@ struct Entry {
     first: u64,
     last: u64,
     leases: usize,
-    vouchers: usize,
+    full_leases: usize,
     is_findable: bool,
     is_stubborn: bool,
 }
@@ -84,7 +84,7 @@ struct Game {
     ledger: Ledger,
     domains: [Domain; 2],
     idle: Option<IdleLimits>,
-    vouched_only: bool,
+    pinned_by_lease: bool,
     reported: Arc<AtomicU64>,
 
     // The model.
@@ -120,12 +120,12 @@ impl Game {
             .on_failed_deregistration(move |_| {
                 counted.fetch_add(1, Ordering::Relaxed);
             });
-        let (mut idle, mut vouched_only) = (None, false);
+        let (mut idle, mut pinned_by_lease) = (None, false);
         match settings % 4 {
             0 => {}
             1 => {
-                vouched_only = true;
-                builder = builder.vouched_only();
+                pinned_by_lease = true;
+                builder = builder.pinned_by_lease();
             }
             _ => {
                 let limits = IdleLimits {
@@ -141,7 +141,7 @@ impl Game {
             ledger: Ledger::default(),
             domains: [Domain::unique(), Domain::unique()],
             idle,
-            vouched_only,
+            pinned_by_lease,
             reported,
             entries: Vec::new(),
             idle_order: Vec::new(),
@@ -311,7 +311,7 @@ impl Game {
             first,
             last,
             leases: 0,
-            vouchers: 0,
+            full_leases: 0,
             is_findable: true,
             is_stubborn,
         });
@@ -321,18 +321,18 @@ impl Game {
     fn note_lease(&mut self, lease: Lease<Token>, wanted: &Wanted) {
         let number = lease.number;
         self.idle_order.retain(|idle| *idle != number);
-        let vouched_only = self.vouched_only;
+        let pinned_by_lease = self.pinned_by_lease;
         let entry = self.entry(number);
         let (first, last) = wanted.pages();
-        let vouches = vouched_only
+        let is_full = pinned_by_lease
             && entry.space == Space::Host
             && first <= entry.first
             && last >= entry.last;
         entry.leases += 1;
-        entry.vouchers += usize::from(vouches);
+        entry.full_leases += usize::from(is_full);
         assert_eq!(lease.pages().start() as u64, entry.first);
         assert_eq!(lease.pages().last() as u64, entry.last);
-        self.leases.push((lease, number, vouches));
+        self.leases.push((lease, number, is_full));
     }
 
     fn entry(&mut self, number: u64) -> &mut Entry {
@@ -345,11 +345,11 @@ impl Game {
             return;
         }
         let place = bytes.below(self.leases.len() as u64) as usize;
-        let (lease, number, vouches) = self.leases.swap_remove(place);
+        let (lease, number, is_full) = self.leases.swap_remove(place);
         let entry = self.entry(number);
         entry.leases -= 1;
-        entry.vouchers -= usize::from(vouches);
-        if vouches && entry.vouchers == 0 {
+        entry.full_leases -= usize::from(is_full);
+        if is_full && entry.full_leases == 0 {
             entry.is_findable = false;
         }
         let (is_last, stubborn) = (entry.leases == 0, entry.is_stubborn);
@@ -402,12 +402,12 @@ impl Game {
             return;
         }
         let place = bytes.below(self.leases.len() as u64) as usize;
-        let (lease, number, vouches) = &self.leases[place];
-        let (lease, number, vouches) = (lease.clone(), *number, *vouches);
+        let (lease, number, is_full) = &self.leases[place];
+        let (lease, number, is_full) = (lease.clone(), *number, *is_full);
         let entry = self.entry(number);
         entry.leases += 1;
-        entry.vouchers += usize::from(vouches);
-        self.leases.push((lease, number, vouches));
+        entry.full_leases += usize::from(is_full);
+        self.leases.push((lease, number, is_full));
     }
 
     fn invalidate_host(&mut self, bytes: &mut Bytes<'_>) {
@@ -567,7 +567,7 @@ impl Wanted {
         matches!(self.space, Space::Buffer { skew, .. } if skew % self.page != 0)
     }
 
-    /// First and last byte of what would be registered, or is vouched for.
+    /// First and last byte of what would be registered, or a full lease is on.
     fn pages(&self) -> (u64, u64) {
         let within = self.page - 1;
         let first = self.address & !within;

@@ -239,7 +239,7 @@ impl<'a> Setup<'a> {
                 return Err(error);
             }
             tracing::info!("{error}; trying again, {attempt} of {most} (NCCL_IB_MQP_RETRY_CNT)");
-            let pause = self.config.modify_retry_pause * attempt;
+            let pause = self.config.modify_retry_pause.saturating_mul(attempt);
             waits.sleep_until(Instant::now() + pause).await?;
         }
         Ok(())

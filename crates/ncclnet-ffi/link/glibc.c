@@ -49,6 +49,7 @@ OWN(FIRST, char *, dlerror, (void), ())
 OWN(FIRST, void *, dlsym, (void *library, const char *name), (library, name))
 OWN(FIRST, void *, dlvsym, (void *library, const char *name, const char *version),
      (library, name, version))
+OWN(FIRST, int, dladdr, (const void *address, Dl_info *found), (address, found))
 
 OWN(FIRST, int, pthread_create,
      (pthread_t * thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument),

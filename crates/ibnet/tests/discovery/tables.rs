@@ -32,8 +32,8 @@ fn only_entries_that_are_there_are_asked_for_their_interface() {
     // What the port does not say, its interface does.
     assert_eq!(transport.devices()[0].speed_mbps, 25_000);
     assert_eq!(calls("query_gid_table"), 1);
-    // Once more, for the line that says which GID is used.
-    assert_eq!(calls("query_gid"), 1);
+    // For the handshake's interface and the line that says which GID is used: whether it is still there.
+    assert_eq!(calls("query_gid"), 2);
 
     let mut opened: BTreeMap<String, u32> = BTreeMap::new();
     while let Ok(events) = inotify.read_events() {

@@ -115,8 +115,8 @@ fn whoever_is_late_is_waited_for() {
         "for 10 s now"
     ]));
     assert!(told(&[
-        "accepting on r0 at 127.0.0.1:",
-        "a peer to connect",
+        "r0 listens on 127.0.0.1:",
+        "no peer has connected",
         "for 10 s now"
     ]));
 }

@@ -107,8 +107,8 @@ fn no_device(cast: &mut Cast) -> Result<(), Failure> {
 
 fn wrong_setting(cast: &mut Cast) -> Result<(), Failure> {
     let mut driver = driver(cast)?;
-    driver.env("NCCL_IB_TIMEOUT", "99");
-    run(driver.args(["--expect-init-error", "NCCL_IB_TIMEOUT=99"]))
+    driver.env("IBNET_CONNECT_TIMEOUT", "soon");
+    run(driver.args(["--expect-init-error", "IBNET_CONNECT_TIMEOUT=soon"]))
 }
 
 /// The main job: a ring all-reduce of four processes, checked against the exact sum.

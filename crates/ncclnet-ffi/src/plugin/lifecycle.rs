@@ -109,8 +109,6 @@ pub(crate) fn init_process(version: u32) -> Result<(), Fault> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open(version)?;
     if users.for_ever {
-        // All communicators of before are gone, with what they had begun.
-        pending::abandon_all();
         open.devices.begin_anew();
     }
     users.for_ever = true;

@@ -2,7 +2,8 @@
 //!
 //! NCCL calls `connect` with the same handle again and again until it gets a communicator. The state
 //! in between lives here and not in NCCL's handle memory: a handle that is copied, reused or garbage
-//! does no harm, and an attempt that NCCL gives up (it just stops calling) can be found and dropped.
+//! does no harm. An attempt that NCCL gives up (it just stops calling) goes with its context. Those of API
+//! versions before 11, which have none, stay: a later `init` does not say that nobody goes on with them.
 //!
 //! An attempt is known by who asks (context, device, traffic class) and the bytes of the handle, which
 //! contain the listener's random cookie. One thread at a time asks for it. It is not given up for want of being

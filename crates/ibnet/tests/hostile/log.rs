@@ -11,9 +11,14 @@ static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Begins to collect lines, and forgets those that there are.
 pub(crate) fn begin() {
+    install();
+    take();
+}
+
+/// Begins to collect lines, or goes on with it. What a line takes is done from now on.
+pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| tracing::subscriber::set_global_default(Log).unwrap());
-    take();
 }
 
 /// The lines since the last call.

@@ -111,15 +111,18 @@ fn patient(retries: u32) -> impl Fn(&mut Config) {
     }
 }
 
+/// The states that a queue pair is brought to, one after the other.
+const STEPS: [QueuePairState; 3] = [
+    QueuePairState::INIT,
+    QueuePairState::RTR,
+    QueuePairState::RTS,
+];
+
 #[test]
 fn a_state_change_that_times_out_is_tried_again() {
     // Pitfall 54: `NCCL_IB_MQP_RETRY_CNT`, at either end and at each of the three steps.
     for device in ["s0", "r0"] {
-        for state in [
-            QueuePairState::INIT,
-            QueuePairState::RTR,
-            QueuePairState::RTS,
-        ] {
+        for state in STEPS {
             let fabric = fabric(1, 1);
             let (sender, receiver) = ends(&fabric, patient(3));
             let faults: Vec<_> = (1..=3)
@@ -143,11 +146,7 @@ fn a_state_change_that_times_out_is_tried_again() {
 
 #[test]
 fn a_queue_pair_for_flushing_is_tried_again_like_the_others() {
-    for state in [
-        QueuePairState::INIT,
-        QueuePairState::RTR,
-        QueuePairState::RTS,
-    ] {
+    for state in STEPS {
         let fabric = fabric(1, 1);
         let (sender, receiver) = ends(&fabric, patient(3));
         // The first queue pair of this receiver is for data, the second for flushing.

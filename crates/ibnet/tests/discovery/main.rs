@@ -9,6 +9,7 @@ mod layouts;
 #[path = "../hostile/log.rs"]
 mod log;
 mod machine;
+mod many;
 mod merging;
 mod opening;
 mod speeds;

@@ -64,7 +64,7 @@ impl Wanted {
 ///
 /// # Errors
 /// There is no such device in the library, but others are.
-pub fn check_name(library: &verbs::Library, name: &str) -> Result<(), String> {
+pub fn check_name(library: &ibnet_verbs::Library, name: &str) -> Result<(), String> {
     // What else is wrong is told when the devices are opened.
     let Ok(devices) = library.devices() else {
         return Ok(());
@@ -87,8 +87,8 @@ pub fn check_name(library: &verbs::Library, name: &str) -> Result<(), String> {
 /// This host has devices, but not the one that is named.
 pub fn check_real(config: &Config, name: &str) -> Result<(), String> {
     let library = match &config.library {
-        Some(path) => verbs::Library::load_from(path),
-        None => verbs::Library::load(),
+        Some(path) => ibnet_verbs::Library::load_from(path),
+        None => ibnet_verbs::Library::load(),
     };
     // That there is no library is told when the devices are opened.
     library.map_or(Ok(()), |library| check_name(&library, name))

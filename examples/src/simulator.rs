@@ -1,7 +1,7 @@
 //! Simulated devices, and which of the settings for the devices of the host they are used with.
 
 use ibnet::{Config, Error, Transport};
-use simverbs::{BuildError, DeviceSpec, Fabric};
+use ibnet_simverbs::{BuildError, DeviceSpec, Fabric};
 
 use crate::say;
 
@@ -30,7 +30,7 @@ impl Simulator {
     }
 
     /// The devices as a library of verbs. It has none when the simulator is gone.
-    pub fn library(&self) -> verbs::Library {
+    pub fn library(&self) -> ibnet_verbs::Library {
         self.fabric.library()
     }
 

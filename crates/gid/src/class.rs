@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use verbs::Gid;
+use ibnet_verbs::Gid;
 
 /// The kind of address in a GID.
 ///

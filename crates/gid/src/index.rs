@@ -15,11 +15,11 @@ use crate::policy::index_or_none;
 /// another host, and after addresses were added.
 ///
 /// ```
-/// let rules: gid::IndexRules = "mlx5_0:1=3,mlx5_1=5".parse()?;
+/// let rules: ibnet_gid::IndexRules = "mlx5_0:1=3,mlx5_1=5".parse()?;
 /// assert_eq!(rules.for_port("mlx5_0", 1), Some(3));
 /// assert_eq!(rules.for_port("mlx5_0", 2), None);
 /// assert_eq!(rules.for_port("mlx5_1", 2), Some(5));
-/// # Ok::<(), gid::InvalidRule>(())
+/// # Ok::<(), ibnet_gid::InvalidRule>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IndexRules(Vec<Rule>);

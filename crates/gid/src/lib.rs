@@ -8,10 +8,10 @@
 //! *kind* of entry and never by its position, and it explains itself:
 //!
 //! ```
-//! use gid::{Policy, select};
-//! use verbs::LinkLayer;
+//! use ibnet_gid::{Policy, select};
+//! use ibnet_verbs::LinkLayer;
 //!
-//! let tables = gid::text::parse(
+//! let tables = ibnet_gid::text::parse(
 //!     "0: RoCEv1 fe80::e42:a1ff:fe12:3456 on eth2
 //!      1: RoCEv2 fe80::e42:a1ff:fe12:3456 on eth2
 //!      2: RoCEv1 10.1.2.3 on eth2
@@ -29,15 +29,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! On a real port the table is [`verbs::Context::gid_table`]:
+//! On a real port the table is [`ibnet_verbs::Context::gid_table`]:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let device = verbs::Library::load()?.devices()?.remove(0);
+//! let device = ibnet_verbs::Library::load()?.devices()?.remove(0);
 //! let context = device.open()?;
-//! let entries = context.gid_table(1, &verbs::Sysfs::default())?;
+//! let entries = context.gid_table(1, &ibnet_verbs::Sysfs::default())?;
 //! let link_layer = context.port(1)?.link_layer;
-//! match gid::select(&entries, link_layer, &gid::Policy::default()) {
+//! match ibnet_gid::select(&entries, link_layer, &ibnet_gid::Policy::default()) {
 //!     Ok(selection) => println!("{}", selection.table()),
 //!     Err(error) => println!("{error}"),
 //! }
@@ -100,7 +100,7 @@ pub mod text;
 mod verdict;
 
 /// An entry of a port's GID table: what is chosen from.
-pub use verbs::GidTableEntry as Entry;
+pub use ibnet_verbs::GidTableEntry as Entry;
 
 pub use class::{AddressClass, classify, flid};
 pub use index::IndexRules;

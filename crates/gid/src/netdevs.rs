@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use verbs::Netdev;
+use ibnet_verbs::Netdev;
 
 use crate::invalid::{InvalidRule, parts};
 

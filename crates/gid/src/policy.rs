@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use verbs::GidType;
+use ibnet_verbs::GidType;
 
 use crate::class::AddressClass;
 use crate::invalid::{InvalidRule, plain_number};
@@ -25,7 +25,7 @@ use crate::range::AddressRanges;
 /// InfiniBand only.
 ///
 /// ```
-/// use gid::{Policy, Wish};
+/// use ibnet_gid::{Policy, Wish};
 ///
 /// let policy = Policy {
 ///     family: Wish::Require("AF_INET6".parse()?),
@@ -33,7 +33,7 @@ use crate::range::AddressRanges;
 ///     ..Policy::default()
 /// };
 /// # assert_ne!(policy, Policy::default());
-/// # Ok::<(), gid::InvalidRule>(())
+/// # Ok::<(), ibnet_gid::InvalidRule>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use verbs::Gid;
+use ibnet_verbs::Gid;
 
 use crate::invalid::{InvalidRule, parts, plain_number};
 
@@ -110,12 +110,12 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
 /// every address.
 ///
 /// ```
-/// use gid::AddressRanges;
+/// use ibnet_gid::AddressRanges;
 ///
 /// let ranges: AddressRanges = "10.1.0.0/16, fd00::/8, 192.0.2.7".parse()?;
 /// assert_eq!(ranges.to_string(), "10.1.0.0/16,fd00::/8,192.0.2.7/32");
 /// assert!("10.1.0.0/33".parse::<AddressRanges>().is_err());
-/// # Ok::<(), gid::InvalidRule>(())
+/// # Ok::<(), ibnet_gid::InvalidRule>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AddressRanges(pub Vec<AddressRange>);

@@ -1,7 +1,7 @@
 //! [`NoGid`]: why no entry was chosen, with all that was there.
 
+use ibnet_verbs::LinkLayer;
 use thiserror::Error;
-use verbs::LinkLayer;
 
 use crate::netdevs::Netdevs;
 use crate::policy::{Family, Policy, RoceVersion, Wish};

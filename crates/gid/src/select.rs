@@ -1,6 +1,6 @@
 //! The choice itself: a table, a link layer and a policy in; an entry and the reasons out.
 
-use verbs::{Gid, LinkLayer, NetdevKind};
+use ibnet_verbs::{Gid, LinkLayer, NetdevKind};
 
 use crate::Entry;
 use crate::class::{AddressClass, classify, flid};

@@ -10,7 +10,7 @@ mod sysfs;
 
 use std::fmt;
 
-use verbs::{Gid, GidType, LinkLayer, Netdev, NetdevKind};
+use ibnet_verbs::{Gid, GidType, LinkLayer, Netdev, NetdevKind};
 
 use crate::Entry;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use verbs::NetdevKind;
+use ibnet_verbs::NetdevKind;
 
 use crate::Entry;
 use crate::class::AddressClass;
@@ -55,7 +55,7 @@ pub enum VerdictKind {
     /// It cannot be used: this is what it holds.
     Unusable(AddressClass),
     /// It cannot be read, or belongs to another network namespace: see
-    /// [`Entry::unreadable`](verbs::GidTableEntry::unreadable).
+    /// [`Entry::unreadable`](ibnet_verbs::GidTableEntry::unreadable).
     Unreadable,
 }
 

@@ -5,9 +5,9 @@
 
 use std::fmt::Write;
 
-use gid::text::parse;
-use gid::{Cause, Entry, FlidIndex, Policy, VerdictKind, Wish, flid, select};
-use verbs::LinkLayer;
+use ibnet_gid::text::parse;
+use ibnet_gid::{Cause, Entry, FlidIndex, Policy, VerdictKind, Wish, flid, select};
+use ibnet_verbs::LinkLayer;
 
 fn entries(text: &str) -> Vec<Entry> {
     parse(text).unwrap().remove(0).entries

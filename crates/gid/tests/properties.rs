@@ -3,11 +3,11 @@
 
 mod common;
 
-use gid::{
+use ibnet_gid::{
     AddressClass, Entry, Family, NoGid, Policy, RoceVersion, Selection, Verdict, Wish, classify,
     select,
 };
-use verbs::{LinkLayer, NetdevKind};
+use ibnet_verbs::{LinkLayer, NetdevKind};
 
 use common::{Random, entry, policy, table};
 

@@ -18,8 +18,8 @@ mod settings;
 
 use std::fmt::Write;
 
-use gid::text::PortTable;
-use gid::{Policy, select};
+use ibnet_gid::text::PortTable;
+use ibnet_gid::{Policy, select};
 
 use settings::Settings;
 
@@ -60,7 +60,7 @@ fn case(text: &'static str) -> Case {
         name,
         settings,
         text: expected,
-        ports: gid::text::parse(&table).unwrap_or_else(|error| panic!("{name}: {error}")),
+        ports: ibnet_gid::text::parse(&table).unwrap_or_else(|error| panic!("{name}: {error}")),
     }
 }
 

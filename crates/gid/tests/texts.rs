@@ -3,11 +3,11 @@
 
 mod common;
 
-use gid::text::{PortTable, parse};
-use gid::{
+use ibnet_gid::text::{PortTable, parse};
+use ibnet_gid::{
     AddressRanges, Entry, Family, FlidIndex, IndexRules, Netdevs, Policy, RoceVersion, select,
 };
-use verbs::LinkLayer;
+use ibnet_verbs::LinkLayer;
 
 use common::{Random, table};
 

@@ -1,6 +1,6 @@
 //! What usually causes a failed completion, in words.
 
-use verbs::WcStatus;
+use ibnet_verbs::WcStatus;
 
 /// What usually causes a completion status.
 pub(crate) fn hint(status: WcStatus, timeout: u8, retries: u8) -> String {

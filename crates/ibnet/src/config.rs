@@ -20,7 +20,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gid::Wish;
+use ibnet_gid::Wish;
 use thiserror::Error;
 
 pub use found::{Effect, Setting, UnknownVariable};
@@ -151,7 +151,7 @@ settings! {
     /// own; none to ask the kernel. For tests; no variable sets it.
     own_addresses: Option<Vec<IpAddr>> = None;
     /// GID indices to use on RoCE ports instead of choosing by kind and address.
-    gid_index: gid::IndexRules = gid::IndexRules::default(),
+    gid_index: ibnet_gid::IndexRules = ibnet_gid::IndexRules::default(),
         "NCCL_IB_GID_INDEX": Grammar {
             range: "-1 to 255, or a list like `mlx5_0:1=3,mlx5_1=5`",
             reading: Reading::NumberOrList,
@@ -160,8 +160,8 @@ settings! {
         }, ["one number for all ports"];
     /// How GIDs are chosen. Its `index` is ignored: `gid_index` has one for each port. A range or
     /// interface that a variable sets is demanded; a family or version is asked for, as in NCCL.
-    gid: gid::Policy = gid::Policy::default(),
-        "NCCL_IB_ADDR_FAMILY": PartOf::<gid::Policy> {
+    gid: ibnet_gid::Policy = ibnet_gid::Policy::default(),
+        "NCCL_IB_ADDR_FAMILY": PartOf::<ibnet_gid::Policy> {
             range: "`AF_INET` or `AF_INET6`",
             reading: Reading::Word,
             set: |gid, text| {
@@ -173,7 +173,7 @@ settings! {
                 Wish::Ask(family) | Wish::Require(family) => family.c_name().to_owned(),
             },
         }, ["the same", "RoCE: GIDs of this family of addresses; others only on a port that has none, with a warning."],
-        "NCCL_IB_ADDR_RANGE": PartOf::<gid::Policy> {
+        "NCCL_IB_ADDR_RANGE": PartOf::<ibnet_gid::Policy> {
             range: "a list like `10.0.0.0/8,fd00::/8`",
             reading: Reading::Text,
             set: |gid, text| {
@@ -185,7 +185,7 @@ settings! {
                 _ => gid.ranges.to_string(),
             },
         }, ["one range", "RoCE: only GIDs whose addresses are in these ranges."],
-        "NCCL_IB_ROCE_VERSION_NUM": PartOf::<gid::Policy> {
+        "NCCL_IB_ROCE_VERSION_NUM": PartOf::<ibnet_gid::Policy> {
             range: "1 or 2",
             reading: Reading::Number,
             set: |gid, text| {
@@ -197,7 +197,7 @@ settings! {
                 Wish::Ask(version) | Wish::Require(version) => version.to_string(),
             },
         }, ["the same", "RoCE: GIDs of this version of the protocol; others only on a port that has none, with a warning."],
-        "NCCL_IB_ROUTABLE_FLID_GID_INDEX": PartOf::<gid::Policy> {
+        "NCCL_IB_ROUTABLE_FLID_GID_INDEX": PartOf::<ibnet_gid::Policy> {
             range: "-1 to 255",
             reading: Reading::Number,
             set: |gid, text| {
@@ -206,7 +206,7 @@ settings! {
             },
             show: |gid| gid.flid_index.0.map_or_else(|| "-1".to_owned(), |index| index.to_string()),
         }, ["the same", "InfiniBand: use this GID if it can be routed between subnets; -1 for none."],
-        "IBNET_GID_NETDEVS": PartOf::<gid::Policy> {
+        "IBNET_GID_NETDEVS": PartOf::<ibnet_gid::Policy> {
             range: "a list like `eth2.100,bond0`",
             reading: Reading::Text,
             set: |gid, text| {

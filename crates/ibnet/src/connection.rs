@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use verbs::{CompletionQueue, WorkCompletion};
+use ibnet_verbs::{CompletionQueue, WorkCompletion};
 
 use crate::cause::hint;
 use crate::channel::{Channel, Input, READ_SIZE};
@@ -246,7 +246,7 @@ impl Core {
     /// Ends the connection because `source` was not wholly posted: some of it may be under way, so
     /// that the connection cannot go on (pitfalls 78 and 85).
     #[cold]
-    pub(crate) fn post_failed(&mut self, source: verbs::PostError) -> Error {
+    pub(crate) fn post_failed(&mut self, source: ibnet_verbs::PostError) -> Error {
         self.fail(Error::Post {
             connection: self.names.to_string(),
             source: Arc::new(source),

@@ -17,7 +17,7 @@ use crate::pairing::Unpairable;
 pub enum Error {
     /// libibverbs cannot be loaded: it is not installed, or too old.
     #[error("the library libibverbs is missing: {0}")]
-    LibraryMissing(#[source] verbs::LoadError),
+    LibraryMissing(#[source] ibnet_verbs::LoadError),
 
     /// libibverbs is there, but no device of it can be used.
     #[error("no usable RDMA device: {reason}")]
@@ -85,14 +85,14 @@ pub enum Error {
 
     /// A verb failed.
     #[error("{0}")]
-    Verbs(#[source] Arc<verbs::Error>),
+    Verbs(#[source] Arc<ibnet_verbs::Error>),
 
     /// Memory could not be registered because some limit is hit.
     #[error("{source}; {limits}")]
     NoMemory {
         /// What the device said.
         #[source]
-        source: Arc<verbs::Error>,
+        source: Arc<ibnet_verbs::Error>,
         /// Which limit it was, as far as can be told, and all the numbers.
         limits: String,
     },
@@ -104,7 +104,7 @@ pub enum Error {
         peer: String,
         /// What the device said, with the address of the peer's device.
         #[source]
-        source: Arc<verbs::Error>,
+        source: Arc<ibnet_verbs::Error>,
     },
 
     /// Posting work to a queue pair failed.
@@ -114,7 +114,7 @@ pub enum Error {
         connection: String,
         /// What the device said.
         #[source]
-        source: Arc<verbs::PostError>,
+        source: Arc<ibnet_verbs::PostError>,
     },
 
     /// No GID of the port can be used.
@@ -124,7 +124,7 @@ pub enum Error {
         device: String,
         /// The table, with a verdict on each entry.
         #[source]
-        source: Arc<gid::NoGid>,
+        source: Arc<ibnet_gid::NoGid>,
     },
 
     /// The devices of the two ends cannot talk to each other.
@@ -192,7 +192,7 @@ pub enum Error {
         /// Both ends.
         connection: String,
         /// The completion status by name.
-        status: verbs::WcStatus,
+        status: ibnet_verbs::WcStatus,
         /// The vendor's own code.
         vendor: u32,
         /// What usually causes it.
@@ -302,8 +302,8 @@ impl From<Unpairable> for Error {
     }
 }
 
-impl From<verbs::Error> for Error {
-    fn from(error: verbs::Error) -> Self {
+impl From<ibnet_verbs::Error> for Error {
+    fn from(error: ibnet_verbs::Error) -> Self {
         Self::Verbs(Arc::new(error))
     }
 }

@@ -5,7 +5,7 @@
 //! only after the earlier writes have landed. So each device of a receiver has a queue pair that is
 //! connected to itself, made while the connection is accepted.
 
-use verbs::{Access, ProtectionDomain, RemoteAddress, SendRequest, Sge};
+use ibnet_verbs::{Access, ProtectionDomain, RemoteAddress, SendRequest, Sge};
 
 use crate::config::Config;
 use crate::device::Device;
@@ -72,7 +72,7 @@ impl Flusher {
         address: u64,
         region: &Region,
         request: RequestId,
-    ) -> Result<(), verbs::PostError> {
+    ) -> Result<(), ibnet_verbs::PostError> {
         let Some(bin) = &self.bin else {
             return Ok(());
         };

@@ -91,7 +91,7 @@ impl InterfaceFilter {
 
 /// The length in bits of the network's prefix of the address in `gid`, if it is an address of
 /// this network namespace.
-pub(crate) fn prefix_length(gid: &verbs::Gid) -> Option<u8> {
+pub(crate) fn prefix_length(gid: &ibnet_verbs::Gid) -> Option<u8> {
     let v6 = gid.to_ipv6();
     let wanted = v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4);
     let mut all = nix::ifaddrs::getifaddrs().ok()?;
@@ -144,9 +144,9 @@ mod tests {
             assert_eq!(contiguous(mask, width), length, "{mask:x}");
         }
         let loop_back: std::net::Ipv4Addr = "127.0.0.1".parse().unwrap();
-        let gid = verbs::Gid::from(loop_back.to_ipv6_mapped());
+        let gid = ibnet_verbs::Gid::from(loop_back.to_ipv6_mapped());
         assert_eq!(prefix_length(&gid), Some(8));
         let foreign = "2001:db8::1234:5678".parse::<std::net::Ipv6Addr>().unwrap();
-        assert_eq!(prefix_length(&verbs::Gid::from(foreign)), None);
+        assert_eq!(prefix_length(&ibnet_verbs::Gid::from(foreign)), None);
     }
 }

@@ -113,7 +113,8 @@ mod test_folder;
 mod transport;
 mod work_id;
 
-pub use gid;
+/// The crates below, as this one uses them.
+pub use {ibnet_gid as gid, ibnet_mrcache as mrcache, ibnet_verbs as verbs};
 
 pub use config::{
     Config, ConfigError, DataDirect, Effect, Partition, PathPolicy, RelaxedOrdering, Setting,

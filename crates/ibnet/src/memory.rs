@@ -7,8 +7,8 @@ use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
+use ibnet_verbs::{Access, MemoryRegion, ProtectionDomain};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
-use verbs::{Access, MemoryRegion, ProtectionDomain};
 
 use crate::error::Error;
 
@@ -43,7 +43,7 @@ impl Mapping {
         Ok(Self {
             start,
             length,
-            forks: verbs::forks(),
+            forks: ibnet_verbs::forks(),
         })
     }
 
@@ -66,7 +66,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.forks != verbs::forks() {
+        if self.forks != ibnet_verbs::forks() {
             // A forked child, which may not have it, and other memory in its place.
             return;
         }

@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use ibnet_verbs::{AsyncEvent, CompletionChannel, CompletionQueue, Context, EventType};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-use verbs::{AsyncEvent, CompletionChannel, CompletionQueue, Context, EventType};
 
 pub(crate) use alarms::Alarm;
 pub(crate) use attention::{Attention, CONTROL, ENDING, FATAL, PORT};
@@ -119,7 +119,7 @@ impl Monitor {
         let shared = Arc::new(Shared {
             epoll,
             stop,
-            forks: verbs::forks(),
+            forks: ibnet_verbs::forks(),
             next_token: AtomicU64::new(ALARM + 1),
             watched: Mutex::new(HashMap::new()),
             alarms,
@@ -374,7 +374,7 @@ impl Shared {
     /// Whether this process is a forked child of the one that has the thread. What there is of it
     /// here is the parent's: the descriptors are the same, and locks may have been held.
     fn is_inherited(&self) -> bool {
-        self.forks != verbs::forks()
+        self.forks != ibnet_verbs::forks()
     }
 
     fn new_token(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use verbs::{RemoteAddress, SendRequest, Sge};
+use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
 
 use crate::immediate::{Immediate, SizeTold, lap};
 use crate::region::Region;

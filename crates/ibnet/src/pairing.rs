@@ -158,7 +158,7 @@ fn subnet_distance(one: &DeviceOffer, other: &DeviceOffer) -> u32 {
 }
 
 /// The subnet prefix of a GID without the 16 bits that may hold a FLID.
-fn without_flid(gid: verbs::Gid) -> u64 {
+fn without_flid(gid: ibnet_verbs::Gid) -> u64 {
     gid.subnet_prefix() & !(0xffff << 16)
 }
 

@@ -1,6 +1,6 @@
 //! A path: one reliable queue pair between one local and one remote device.
 
-use verbs::{
+use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Destination, Ece, Gid, GlobalRoute, InitAttributes,
     QueuePair, QueuePairOptions, ReadyToReceive, ReadyToSend,
 };
@@ -323,7 +323,7 @@ fn destination_lid(local: &Gid, offer: &DeviceOffer) -> u16 {
     if gid.is_zero() || subnet(&gid) == subnet(local) {
         return offer.lid;
     }
-    match gid::flid(&gid) {
+    match ibnet_gid::flid(&gid) {
         0 => {
             tracing::warn!(
                 "{} is in another subnet, and its GID {gid} names no router (FLID 0): its LID {} \

@@ -9,7 +9,7 @@ mod complete;
 
 use std::num::NonZeroUsize;
 
-use verbs::{Access, RecvRequest, RemoteAddress, SendRequest};
+use ibnet_verbs::{Access, RecvRequest, RemoteAddress, SendRequest};
 
 use crate::connect::setup::RECEIVE_CHAIN;
 use crate::connection::{Core, End, Parts};

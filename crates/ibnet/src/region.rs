@@ -3,11 +3,11 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use mrcache::{
+use ibnet_mrcache::{
     Cache, DmaBuf, Domain, Lease, LeaseError, Registration, Request, Target, lease_all, release_all,
 };
+use ibnet_verbs::{Access, LockedMemory, MemoryRegion};
 use nix::errno::Errno;
-use verbs::{Access, LockedMemory, MemoryRegion};
 
 use crate::device::Device;
 use crate::error::{Error, Failed};
@@ -258,7 +258,7 @@ fn register(
     target: &Target,
     access: Access,
     buffer: Option<DeviceBuffer<'_>>,
-) -> Result<MemoryRegion, verbs::Error> {
+) -> Result<MemoryRegion, ibnet_verbs::Error> {
     let (start, length) = (target.start(), target.length());
     let (Some(buffer), Some(offset)) = (buffer, target.offset()) else {
         // SAFETY: the caller of `Registrar::register` keeps the pages mapped; whole pages are
@@ -280,18 +280,18 @@ fn register(
 }
 
 /// The access as the cache compares it: more rights are enough, other properties must be equal.
-fn comparable(access: Access) -> mrcache::Access {
+fn comparable(access: Access) -> ibnet_mrcache::Access {
     const RIGHTS: Access = Access::LOCAL_WRITE
         .union(Access::REMOTE_WRITE)
         .union(Access::REMOTE_READ)
         .union(Access::REMOTE_ATOMIC)
         .union(Access::MW_BIND);
-    mrcache::Access::new(access.intersection(RIGHTS).bits())
+    ibnet_mrcache::Access::new(access.intersection(RIGHTS).bits())
         .with_modes(access.difference(RIGHTS).bits())
 }
 
 /// Adds which limit it was if there is no memory left to register `length` bytes.
-fn explain(device: &Device, error: verbs::Error, length: usize) -> Error {
+fn explain(device: &Device, error: ibnet_verbs::Error, length: usize) -> Error {
     if error.errno() != Some(Errno::ENOMEM as i32) {
         return error.into();
     }

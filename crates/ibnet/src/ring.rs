@@ -23,7 +23,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use verbs::{Access, ProtectionDomain};
+use ibnet_verbs::{Access, ProtectionDomain};
 
 use crate::error::Error;
 use crate::memory::Area;

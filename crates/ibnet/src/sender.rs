@@ -11,7 +11,7 @@ mod post;
 
 use std::num::NonZeroUsize;
 
-use verbs::{Access, RemoteAddress, SendRequest};
+use ibnet_verbs::{Access, RemoteAddress, SendRequest};
 
 use crate::connect::setup::RECEIVE_CHAIN;
 use crate::connection::{Core, End, Parts};

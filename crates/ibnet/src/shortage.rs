@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use verbs::LockedMemory;
+use ibnet_verbs::LockedMemory;
 
 /// Why there may be no memory for a registration: what was wanted, what is held, and every limit that
 /// is known. Its text says which of them it was, as far as can be told.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbs::LockedMemory;
+use ibnet_verbs::LockedMemory;
 
 use crate::config::Config;
 use crate::connecting::Connecting;
@@ -77,8 +77,8 @@ impl Transport {
             return Err(Error::Disabled);
         }
         let library = match &config.library {
-            Some(path) => verbs::Library::load_from(path),
-            None => verbs::Library::load(),
+            Some(path) => ibnet_verbs::Library::load_from(path),
+            None => ibnet_verbs::Library::load(),
         };
         Self::with_library(library.map_err(Error::LibraryMissing)?, config)
     }
@@ -87,7 +87,7 @@ impl Transport {
     ///
     /// # Errors
     /// [`Error::Disabled`] or [`Error::NoDevices`] with its reason; or what the system said.
-    pub fn with_library(library: verbs::Library, config: Config) -> Result<Self, Error> {
+    pub fn with_library(library: ibnet_verbs::Library, config: Config) -> Result<Self, Error> {
         if config.disabled {
             return Err(Error::Disabled);
         }

@@ -11,11 +11,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ibnet::{ConnectOptions, Error, RecvBuffer, RecvConnection, Region, SendConnection, Transport};
+use ibnet_simverbs::{DeviceSpec, Fabric, FabricBuilder};
+use ibnet_verbs::{Functions, Library};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use pair::{connect, join, open};
-use simverbs::{DeviceSpec, Fabric, FabricBuilder};
-use verbs::{Functions, Library};
 
 const PAGE: usize = 4096;
 const SIZE: usize = 100_000;
@@ -215,7 +215,7 @@ fn counted(fabric: &Fabric) -> Library {
     macro_rules! counted {
         ($functions:ident, $($name:ident: $object:ident),+) => {
             $(
-                unsafe extern "C" fn $name(object: *mut verbs::sys::$object) -> libc::c_int {
+                unsafe extern "C" fn $name(object: *mut ibnet_verbs::sys::$object) -> libc::c_int {
                     ENDED.fetch_add(1, Ordering::Relaxed);
                     // SAFETY: handed on.
                     unsafe { (ORIGINAL.get().unwrap().$name)(object) }
@@ -225,8 +225,8 @@ fn counted(fabric: &Fabric) -> Library {
         };
     }
     unsafe extern "C" fn modify_qp(
-        qp: *mut verbs::sys::ibv_qp,
-        attributes: *mut verbs::sys::ibv_qp_attr,
+        qp: *mut ibnet_verbs::sys::ibv_qp,
+        attributes: *mut ibnet_verbs::sys::ibv_qp_attr,
         mask: libc::c_int,
     ) -> libc::c_int {
         ENDED.fetch_add(1, Ordering::Relaxed);

@@ -9,10 +9,10 @@ mod pair;
 
 use std::thread;
 
+use ibnet_simverbs::{DeviceSpec, Fabric, Limits};
 use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use pair::connect;
-use simverbs::{DeviceSpec, Fabric, Limits};
 
 const LIMIT: u64 = 64 << 10;
 

@@ -4,9 +4,9 @@
 mod pair;
 
 use ibnet::{Error, SendConnection, Unposted};
+use ibnet_simverbs::{DeviceSpec, Fabric, Stage, When};
+use ibnet_verbs::WcStatus;
 use pair::connect;
-use simverbs::{DeviceSpec, Fabric, Stage, When};
-use verbs::WcStatus;
 
 fn fabric() -> Fabric {
     let builder = Fabric::builder().device(DeviceSpec::roce("sim0"));

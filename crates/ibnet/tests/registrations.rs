@@ -4,8 +4,8 @@
 mod pair;
 
 use ibnet::Error;
+use ibnet_simverbs::{DeviceSpec, Fabric, Limits};
 use pair::connect;
-use simverbs::{DeviceSpec, Fabric, Limits};
 
 const PAGE: usize = 4096;
 

@@ -23,7 +23,7 @@
 //! that fail are returned by [`Lease::release`], counted and reported, and never found again.
 //!
 //! ```
-//! use mrcache::{Access, Cache, Domain, Lease, Registration, Request};
+//! use ibnet_mrcache::{Access, Cache, Domain, Lease, Registration, Request};
 //!
 //! struct Registered; // deregisters below
 //! impl Registration for Registered {

@@ -7,7 +7,7 @@ use crate::pages::{InvalidRange, PageRange};
 /// What a lease is wanted for.
 ///
 /// ```
-/// use mrcache::{Access, Domain, Request};
+/// use ibnet_mrcache::{Access, Domain, Request};
 ///
 /// let domain = Domain::unique();
 /// let (write, buffer) = (Access::new(1), vec![0_u8; 4096]);

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use ibnet_mrcache::{Access, Cache, Domain, IdleLimits, Request};
 use ledger::{Ledger, Token};
-use mrcache::{Access, Cache, Domain, IdleLimits, Request};
 
 struct Telling;
 

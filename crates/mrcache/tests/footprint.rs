@@ -9,7 +9,7 @@ mod weight;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mrcache::{Access, Cache, DmaBuf, Domain, IdleLimits, Registration, Request};
+use ibnet_mrcache::{Access, Cache, DmaBuf, Domain, IdleLimits, Registration, Request};
 use random::Random;
 use weight::allocated;
 

@@ -9,9 +9,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ibnet_mrcache::{Access, Cache, Domain, IdleLimits, Lease, LeaseError, Registration, Request};
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
-use mrcache::{Access, Cache, Domain, IdleLimits, Lease, LeaseError, Registration, Request};
 
 /// What the device holds. The counts are no part of what is explored.
 #[derive(Default)]

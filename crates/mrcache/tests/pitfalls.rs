@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use ledger::{Ledger, Refused, Token};
-use mrcache::{
+use ibnet_mrcache::{
     Access, Cache, DmaBuf, Domain, InvalidRange, Lease, LeaseError, Registration, Request,
     lease_all, release_all,
 };
+use ledger::{Ledger, Refused, Token};
 use setup::{PAGE, READ, Setup};
 
 const WRITE: Access = Access::new(2);

@@ -10,8 +10,8 @@ mod random;
 use std::sync::Barrier;
 use std::thread;
 
+use ibnet_mrcache::{Access, Cache, Domain, IdleLimits, Lease, LeaseError, Request};
 use ledger::{Ledger, Refused, Token};
-use mrcache::{Access, Cache, Domain, IdleLimits, Lease, LeaseError, Request};
 use random::Random;
 
 const PAGE: usize = 4096;

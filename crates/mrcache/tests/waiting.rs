@@ -10,8 +10,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use ibnet_mrcache::{Lease, LeaseError};
 use ledger::Refused;
-use mrcache::{Lease, LeaseError};
 use setup::{PAGE, Setup};
 
 /// Two threads that want the same new memory: one registers, both get it.

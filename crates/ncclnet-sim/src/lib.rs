@@ -14,7 +14,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use simverbs::{DeviceSpec, Fabric};
+use ibnet_simverbs::{DeviceSpec, Fabric};
 
 // Linked for its exported tables.
 pub use ncclnet_ffi::ncclNetPlugin_v12;

@@ -4,9 +4,9 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use ibnet_simverbs::{DeviceSpec, Fabric};
 use ncclnet_ffi::abi::HANDLE_MAX_SIZE;
 use ncclnet_ffi::ncclNetPlugin_v8 as net;
-use simverbs::{DeviceSpec, Fabric};
 
 /// Listens on the first device: whether that can be done.
 fn listens() -> bool {

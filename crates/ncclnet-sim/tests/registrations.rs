@@ -8,9 +8,9 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use ibnet_simverbs::{DeviceSpec, Fabric};
 use ncclnet_ffi::abi::{HANDLE_MAX_SIZE, NcclResult, PTR_CUDA, PTR_HOST};
 use ncclnet_ffi::ncclNetPlugin_v12 as net;
-use simverbs::{DeviceSpec, Fabric};
 
 const SIZE: usize = 1 << 20;
 

@@ -3,8 +3,8 @@
 use std::os::raw::{c_int, c_void};
 use std::ptr;
 
-use verbs::layout::RawCompletion;
-use verbs::sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
+use ibnet_verbs::layout::RawCompletion;
+use ibnet_verbs::sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
 
 use crate::query::MAX_COMPLETIONS;
 use crate::ring::Ring;

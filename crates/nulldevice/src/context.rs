@@ -3,8 +3,8 @@
 use std::os::raw::c_int;
 use std::ptr;
 
-use verbs::layout::{EXTENDED_ABI, VerbsContext};
-use verbs::sys::{ibv_async_event, ibv_context, ibv_device};
+use ibnet_verbs::layout::{EXTENDED_ABI, VerbsContext};
+use ibnet_verbs::sys::{ibv_async_event, ibv_context, ibv_device};
 
 use crate::device::NullDevice;
 use crate::{completion, post, query, set_errno, unsupported};

@@ -4,7 +4,7 @@ use std::os::raw::{c_char, c_int};
 use std::ptr;
 use std::sync::OnceLock;
 
-use verbs::sys::{__be64, IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
+use ibnet_verbs::sys::{__be64, IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
 
 /// How many devices there are.
 const COUNT: &str = "NULLDEVICE_COUNT";

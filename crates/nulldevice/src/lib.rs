@@ -24,7 +24,7 @@
 //!
 //! ```text
 //! cc -shared -o libibverbs.so.1 -Wl,-soname,libibverbs.so.1 \
-//!    -Wl,--version-script=libibverbs.map -Wl,--whole-archive libnulldevice.a \
+//!    -Wl,--version-script=libibverbs.map -Wl,--whole-archive libibnet_nulldevice.a \
 //!    -Wl,--no-whole-archive -lgcc_s -lpthread -ldl -lm
 //! ```
 //!
@@ -51,9 +51,9 @@ mod queue_pair;
 mod ring;
 mod unsupported;
 
-use verbs::Functions;
+use ibnet_verbs::Functions;
 
-/// The devices as a table, for [`verbs::Library::from_functions`].
+/// The devices as a table, for [`ibnet_verbs::Library::from_functions`].
 #[must_use]
 pub fn functions() -> Functions {
     Functions {

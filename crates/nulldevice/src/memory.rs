@@ -4,7 +4,7 @@ use std::os::raw::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use verbs::sys::{ibv_context, ibv_mr, ibv_pd};
+use ibnet_verbs::sys::{ibv_context, ibv_mr, ibv_pd};
 
 use crate::set_errno;
 

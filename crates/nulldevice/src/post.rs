@@ -3,8 +3,8 @@
 use std::os::raw::{c_int, c_uint};
 use std::{ptr, slice};
 
-use verbs::layout::RawCompletion;
-use verbs::sys::{
+use ibnet_verbs::layout::RawCompletion;
+use ibnet_verbs::sys::{
     ibv_access_flags, ibv_qp, ibv_qp_state, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge,
     ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode,
 };

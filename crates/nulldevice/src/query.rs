@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 use std::os::raw::c_int;
 
-use verbs::sys::{
+use ibnet_verbs::sys::{
     __be16, _compat_ibv_port_attr, IBV_GID_TYPE_IB, IBV_MTU_4096, ibv_context, ibv_device_attr,
     ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_port_state,
 };

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::os::raw::c_int;
 use std::ptr;
 
-use verbs::layout::RawCompletion;
-use verbs::sys::{
+use ibnet_verbs::layout::RawCompletion;
+use ibnet_verbs::sys::{
     ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
     ibv_qp_type, ibv_wc_status,
 };

@@ -3,7 +3,7 @@
 use std::os::raw::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-use verbs::sys::{
+use ibnet_verbs::sys::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_event_type, ibv_port_state, ibv_wc_status,
 };
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use verbs::{
+use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, Error, InitAttributes, Library,
     MemoryRegion, Mtu, ProtectionDomain, QueuePair, QueuePairOptions, QueuePairState,
     ReadyToReceive, ReadyToSend, RecvRequest, RemoteAddress, SendRequest, Sge, WcOpcode, WcStatus,
@@ -13,7 +13,7 @@ use verbs::{
 #[test]
 fn as_a_table() {
     // SAFETY: the table is complete, and its functions are those of libibverbs in what they do.
-    behaves(&unsafe { Library::from_functions(nulldevice::functions()) });
+    behaves(&unsafe { Library::from_functions(ibnet_nulldevice::functions()) });
 }
 
 #[test]
@@ -155,12 +155,12 @@ impl End {
         }
     }
 
-    fn send(&self, chain: &mut [SendRequest]) -> Result<(), verbs::PostError> {
+    fn send(&self, chain: &mut [SendRequest]) -> Result<(), ibnet_verbs::PostError> {
         // SAFETY: the buffers are never freed, and are used between posts only.
         unsafe { self.qp.post_send(chain) }
     }
 
-    fn receive(&self, wr_id: u64) -> Result<(), verbs::PostError> {
+    fn receive(&self, wr_id: u64) -> Result<(), ibnet_verbs::PostError> {
         // SAFETY: the request names no memory.
         unsafe { self.qp.post_recv(&mut [RecvRequest::new(wr_id)]) }
     }

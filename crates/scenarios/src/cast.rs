@@ -137,9 +137,9 @@ impl Cast {
     }
 
     /// libibverbs, or what stands for it.
-    pub(crate) fn library(&self) -> Result<verbs::Library, Failure> {
+    pub(crate) fn library(&self) -> Result<ibnet_verbs::Library, Failure> {
         match &self.simulation {
-            None => Ok(verbs::Library::load()?),
+            None => Ok(ibnet_verbs::Library::load()?),
             Some(simulation) => Ok(simulation.library.clone()),
         }
     }

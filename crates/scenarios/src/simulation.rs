@@ -15,7 +15,7 @@ use crate::play::{Failure, Outcome, Scenario};
 /// Where the simulated devices are.
 pub struct Simulation {
     /// Gives the simulated devices.
-    pub library: verbs::Library,
+    pub library: ibnet_verbs::Library,
     /// Counts what is alive in them: object, number.
     pub objects: Box<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>,
 }

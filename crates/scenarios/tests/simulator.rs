@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ibnet_scenarios::play::{Outcome, Scenario, Scene};
 use ibnet_scenarios::simulation::{Simulation, run};
-use simverbs::{DeviceSpec, Fabric};
+use ibnet_simverbs::{DeviceSpec, Fabric};
 
 fn main() -> ExitCode {
     // As for any test program: the first argument that is no option selects by name.

@@ -9,8 +9,8 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use simverbs::{DeviceSpec, Fabric};
-use verbs::{
+use ibnet_simverbs::{DeviceSpec, Fabric};
+use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, GidType, GlobalRoute,
     InitAttributes, MemoryRegion, Mtu, QueuePair, QueuePairOptions, ReadyToReceive, ReadyToSend,
     RecvRequest, RemoteAddress, SendRequest, Sge, WorkCompletion,
@@ -63,7 +63,7 @@ impl End {
         })
     }
 
-    fn connect_to(&self, peer: &Self) -> Result<(), verbs::Error> {
+    fn connect_to(&self, peer: &Self) -> Result<(), ibnet_verbs::Error> {
         self.qp.to_init(&InitAttributes {
             port: 1,
             pkey_index: 0,
@@ -108,12 +108,12 @@ impl End {
         }
     }
 
-    fn send(&self, chain: &mut [SendRequest]) -> Result<(), verbs::PostError> {
+    fn send(&self, chain: &mut [SendRequest]) -> Result<(), ibnet_verbs::PostError> {
         // SAFETY: the memory is leaked, and nobody looks at it.
         unsafe { self.qp.post_send(chain) }
     }
 
-    fn poll(&self) -> Result<usize, verbs::Error> {
+    fn poll(&self) -> Result<usize, ibnet_verbs::Error> {
         let mut batch = [WorkCompletion::default(); 16];
         Ok(self.cq.poll(&mut batch)?.len())
     }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use verbs::{Gid, GidType, LinkLayer};
+use ibnet_verbs::{Gid, GidType, LinkLayer};
 
 use crate::engine::device::{Device, Port};
 use crate::engine::regions::Regions;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use verbs::Library;
+use ibnet_verbs::Library;
 
 use crate::builder::FabricBuilder;
 use crate::faults::Faults;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use verbs::EventType;
+use ibnet_verbs::EventType;
 
 use crate::engine::events::Subject;
 use crate::engine::slab::DeviceId;

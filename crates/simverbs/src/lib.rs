@@ -7,12 +7,12 @@
 //! able to fail in every way that hardware fails.
 //!
 //! The seam is the table of C functions that libibverbs exports. A [`Fabric`] gives a
-//! [`verbs::Library`], and everything above runs unchanged on a real adapter and on this one.
+//! [`ibnet_verbs::Library`], and everything above runs unchanged on a real adapter and on this one.
 //! Memory is the process's own, so that a remote write is a copy.
 //!
 //! # Testing RDMA code with it
 //!
-//! Give your code a [`verbs::Library`] as an argument, rather than let it call `Library::load`. A test
+//! Give your code a [`ibnet_verbs::Library`] as an argument, rather than let it call `Library::load`. A test
 //! then builds a fabric and passes its library. [`guide`] leads through it, with a complete example.
 //!
 //! What tests usually want:

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::os::raw::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use verbs::sys::{ibv_device, ibv_fork_status};
+use ibnet_verbs::sys::{ibv_device, ibv_fork_status};
 
 use crate::ffi::{fork, list};
 use crate::shared::Shared;

@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use verbs::{Gid, GidType};
+use ibnet_verbs::{Gid, GidType};
 
 use crate::engine::device::{Device, Port};
 use crate::spec::{DeviceSpec, GidSlot};

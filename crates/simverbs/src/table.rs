@@ -1,6 +1,6 @@
 //! The table of functions that a fabric hands out.
 
-use verbs::{Functions, Mlx5Functions};
+use ibnet_verbs::{Functions, Mlx5Functions};
 
 use crate::ffi::{context, cq, event, list, memory, mlx5, qp, query};
 use crate::slots::Trampolines;

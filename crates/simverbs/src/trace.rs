@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use verbs::{EventType, QueuePairState, WcStatus};
+use ibnet_verbs::{EventType, QueuePairState, WcStatus};
 
 /// Why a message did not reach its queue pair. The sender is not told: it sees only that no
 /// acknowledgement comes.

@@ -3,7 +3,7 @@
 //! A program may ask for one thing and pass another to the driver, and everything still works on a
 //! simulated network. These tell a test what arrived.
 
-use verbs::{Access, QueuePairAttributes};
+use ibnet_verbs::{Access, QueuePairAttributes};
 
 use crate::engine::State;
 use crate::engine::slab::DeviceId;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use simverbs::{BuildError, DeviceSpec, Fabric};
+use ibnet_simverbs::{BuildError, DeviceSpec, Fabric};
 
 /// One test, because each part needs all places to itself.
 #[test]

@@ -107,8 +107,8 @@ impl CompletionQueue {
     /// use:
     ///
     /// ```compile_fail,E0499
-    /// fn twice(cq: &verbs::CompletionQueue) -> Result<(), verbs::Error> {
-    ///     let mut batch = [verbs::WorkCompletion::default(); 16];
+    /// fn twice(cq: &ibnet_verbs::CompletionQueue) -> Result<(), ibnet_verbs::Error> {
+    ///     let mut batch = [ibnet_verbs::WorkCompletion::default(); 16];
     ///     let first = cq.poll(&mut batch)?;
     ///     let second = cq.poll(&mut batch)?;
     ///     println!("{first:?} {second:?}");

@@ -41,7 +41,7 @@
 //! Both ends in one program: eight bytes are written from one buffer to another by the device.
 //!
 //! ```no_run
-//! use verbs::{
+//! use ibnet_verbs::{
 //!     Access, AddressVector, Destination, GidType, GlobalRoute, InitAttributes, Library,
 //!     LinkLayer, QueuePair, QueuePairOptions, ReadyToReceive, ReadyToSend, RecvRequest,
 //!     RemoteAddress, SendRequest, Sge, WorkCompletion,
@@ -93,7 +93,7 @@
 //!         }
 //!         _ => Destination::infiniband(port.lid, None),
 //!     };
-//!     let connect = |own: &QueuePair, remote: &QueuePair| -> Result<(), verbs::Error> {
+//!     let connect = |own: &QueuePair, remote: &QueuePair| -> Result<(), ibnet_verbs::Error> {
 //!         own.to_init(&InitAttributes { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE })?;
 //!         own.to_rtr(&ReadyToReceive {
 //!             mtu: port.active_mtu,

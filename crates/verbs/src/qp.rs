@@ -29,7 +29,7 @@ use crate::wr::{RecvRequest, SendRequest};
 /// It cannot be cloned: whoever owns it decides when the connection ends.
 ///
 /// ```compile_fail,E0599
-/// fn two(qp: verbs::QueuePair) -> (verbs::QueuePair, verbs::QueuePair) {
+/// fn two(qp: ibnet_verbs::QueuePair) -> (ibnet_verbs::QueuePair, ibnet_verbs::QueuePair) {
 ///     (qp.clone(), qp)
 /// }
 /// ```

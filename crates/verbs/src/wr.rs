@@ -45,7 +45,7 @@ pub struct RemoteAddress {
 /// What is required is given to the constructor, the rest by setters that can be chained:
 ///
 /// ```
-/// use verbs::{RemoteAddress, SendRequest, Sge};
+/// use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
 ///
 /// let from = Sge { address: 0x7f00_0000_0000, length: 4096, lkey: 0x1234 };
 /// let to = RemoteAddress { address: 0x7e00_0000_0000, rkey: 0x5678 };

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use verbs::{ForkStatus, Library, LoadError};
+use ibnet_verbs::{ForkStatus, Library, LoadError};
 
 /// The installed libibverbs, or none (with a line that says so) where there is none.
 fn installed() -> Option<Library> {

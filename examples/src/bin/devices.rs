@@ -128,7 +128,7 @@ fn describe(info: &DeviceInfo) -> String {
 
 fn table(text: &mut String, port: &PortReport) -> std::fmt::Result {
     write!(text, "    port {}: {}", port.label, port.state)?;
-    if port.link_layer == verbs::LinkLayer::InfiniBand {
+    if port.link_layer == ibnet_verbs::LinkLayer::InfiniBand {
         write!(text, ", InfiniBand, LID {}", port.lid)?;
     } else {
         write!(text, ", Ethernet")?;

@@ -157,7 +157,7 @@ impl Products {
             nccl: nccl::library(nccl, &program)?,
             program,
             plugin: find(&artifacts.libraries, "libncclnet_ffi.so")?,
-            null_device: find(&artifacts.archives, "libnulldevice.a")?,
+            null_device: find(&artifacts.archives, "libibnet_nulldevice.a")?,
         })
     }
 }

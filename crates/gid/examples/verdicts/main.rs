@@ -6,7 +6,7 @@
 //! $ cargo run -p ibnet-gid --example verdicts -- crates/gid/examples/vlan.txt netdev=ens1f0.100
 //! ```
 //!
-//! The text has a line for each entry, in any of the forms that `gid::text::parse` describes.
+//! The text has a line for each entry, in any of the forms that `ibnet_gid::text::parse` describes.
 
 mod settings;
 
@@ -14,7 +14,7 @@ use std::error::Error;
 use std::io::Read;
 use std::process::ExitCode;
 
-use gid::text::PortTable;
+use ibnet_gid::text::PortTable;
 
 use settings::Settings;
 
@@ -47,7 +47,7 @@ fn run(file: &str, given: &[String]) -> Result<bool, Box<dyn Error>> {
             .set(setting)
             .map_err(|error| format!("{setting}: {error}"))?;
     }
-    let tables = gid::text::parse(&read(file).map_err(|error| format!("{file}: {error}"))?)
+    let tables = ibnet_gid::text::parse(&read(file).map_err(|error| format!("{file}: {error}"))?)
         .map_err(|error| format!("{file}: {error}"))?;
     if tables.is_empty() {
         return Err(format!("{file}: there is no table in it").into());
@@ -71,7 +71,7 @@ fn read(file: &str) -> std::io::Result<String> {
 fn show(table: &PortTable, settings: &Settings) -> bool {
     let title = table.title();
     let policy = settings.policy(table.port.as_ref());
-    match gid::select(&table.entries, table.link_layer, &policy) {
+    match ibnet_gid::select(&table.entries, table.link_layer, &policy) {
         Ok(selection) => {
             let index = selection.entry.index;
             println!("{title}: GID {index}");

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use gid::{IndexRules, Policy, Wish};
+use ibnet_gid::{IndexRules, Policy, Wish};
 
 /// The names, with what they mean.
 #[allow(dead_code, reason = "not everyone who reads settings explains them")]

@@ -1,7 +1,7 @@
 //! What `ibv_devinfo -v` prints: a section for each device, in it one for each port, with the table
 //! of GIDs at its end.
 
-use verbs::{GidType, LinkLayer};
+use ibnet_verbs::{GidType, LinkLayer};
 
 use super::kernels_type;
 use super::parse::{Refused, gid, index_number, link_layer_named, port_number};

@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use ibnet_verbs::{Gid, GidType, LinkLayer, Netdev, NetdevKind};
 use thiserror::Error;
-use verbs::{Gid, GidType, LinkLayer, Netdev, NetdevKind};
 
 use super::devinfo::{self, Devinfo};
 use super::sysfs::{self, File};
@@ -56,10 +56,10 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// 2 or an IPv4 address.
 ///
 /// ```
-/// let tables = gid::text::parse("mlx5_0:1 Ethernet\n 3: RoCEv2 10.1.2.3 on eth2: chosen\n")?;
+/// let tables = ibnet_gid::text::parse("mlx5_0:1 Ethernet\n 3: RoCEv2 10.1.2.3 on eth2: chosen\n")?;
 /// assert_eq!(tables[0].port, Some(("mlx5_0".to_owned(), 1)));
 /// assert_eq!(tables[0].entries[0].index, 3);
-/// # Ok::<(), gid::text::InvalidLine>(())
+/// # Ok::<(), ibnet_gid::text::InvalidLine>(())
 /// ```
 ///
 /// # Errors

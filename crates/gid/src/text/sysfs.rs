@@ -1,7 +1,7 @@
 //! The files of a port in sysfs, as `grep`, `head` and `tail` list several at once:
 //! `PATH:CONTENT`, or `==> PATH <==` and the content in the next line.
 
-use verbs::Gid;
+use ibnet_verbs::Gid;
 
 use super::kernels_type;
 use super::parse::{Draft, Refused, gid, index_number, link_layer_named, netdev, port_number};

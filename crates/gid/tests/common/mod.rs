@@ -4,8 +4,8 @@
     reason = "each test program uses what it needs of what they share"
 )]
 
-use gid::{Entry, Family, Policy, RoceVersion, Wish};
-use verbs::{Gid, GidType, Netdev, NetdevKind};
+use ibnet_gid::{Entry, Family, Policy, RoceVersion, Wish};
+use ibnet_verbs::{Gid, GidType, Netdev, NetdevKind};
 
 /// A small generator of numbers (xorshift64*), so that a failure can be run again.
 pub(crate) struct Random(u64);

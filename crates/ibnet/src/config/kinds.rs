@@ -351,8 +351,8 @@ impl<T> Kind for PartOf<T> {
 }
 
 /// A rule for choosing GIDs. Of a list, the part that means nothing is named; a whole value is known.
-pub(super) fn rule<T: FromStr<Err = gid::InvalidRule>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|invalid: gid::InvalidRule| {
+pub(super) fn rule<T: FromStr<Err = ibnet_gid::InvalidRule>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|invalid: ibnet_gid::InvalidRule| {
         if invalid.token.trim() == text.trim() {
             invalid.expected
         } else {

@@ -80,13 +80,16 @@ fn what_is_set_about_gids_weighs_more_than_the_order() {
     .unwrap();
     assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), Some(3));
     assert_eq!(parsed.gid_index.for_port("mlx5_0", 2), None);
-    assert_eq!(parsed.gid.family, Wish::Ask(gid::Family::Ipv6));
+    assert_eq!(parsed.gid.family, Wish::Ask(ibnet_gid::Family::Ipv6));
     assert_eq!(parsed.gid.ranges.0.len(), 2);
-    assert_eq!(parsed.gid.roce_version, Wish::Ask(gid::RoceVersion::V1));
-    assert_eq!(parsed.gid.flid_index, gid::FlidIndex(Some(2)));
+    assert_eq!(
+        parsed.gid.roce_version,
+        Wish::Ask(ibnet_gid::RoceVersion::V1)
+    );
+    assert_eq!(parsed.gid.flid_index, ibnet_gid::FlidIndex(Some(2)));
     assert!(matches!(parsed.gid.netdevs, Some(Wish::Require(_))));
     // Nothing set demands nothing.
-    assert_eq!(config(&[]).unwrap().gid, gid::Policy::default());
+    assert_eq!(config(&[]).unwrap().gid, ibnet_gid::Policy::default());
 }
 
 #[test]

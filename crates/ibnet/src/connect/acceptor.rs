@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use verbs::Access;
+use ibnet_verbs::Access;
 
 use crate::channel::Channel;
 use crate::connect::peer::{Peer, describe_process};

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use verbs::Access;
+use ibnet_verbs::Access;
 
 use crate::channel::Channel;
 use crate::connect::dial::dial;

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ibnet_verbs::{Access, CompletionQueue, QueuePair, RecvRequest};
 use nix::libc;
-use verbs::{Access, CompletionQueue, QueuePair, RecvRequest};
 
 use crate::config::Config;
 use crate::connect::waits::{Budget, Waits};
@@ -266,7 +266,7 @@ pub(crate) fn post_receives(
     queue_pair: &QueuePair,
     id: u64,
     count: u32,
-) -> Result<(), verbs::PostError> {
+) -> Result<(), ibnet_verbs::PostError> {
     let mut chain = [RecvRequest::new(id); RECEIVE_CHAIN];
     let mut left = count as usize;
     while left > 0 {

@@ -1,6 +1,6 @@
 //! What the log says of a device: one line, which operators look for.
 
-use verbs::LinkLayer;
+use ibnet_verbs::LinkLayer;
 
 use super::info::DeviceInfo;
 use super::{Device, LocalPort};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbs::{Context, DeviceAttributes, LinkLayer, PortState, ProtectionDomain};
+use ibnet_verbs::{Context, DeviceAttributes, LinkLayer, PortState, ProtectionDomain};
 
 use super::card::Function;
 use super::info::DeviceInfo;
@@ -54,7 +54,7 @@ struct Draft {
 /// [`Error::NoDevices`] with the reason for each device or port that was left out; it is no
 /// success to have none (pitfall 19).
 pub(crate) fn discover(
-    library: &verbs::Library,
+    library: &ibnet_verbs::Library,
     config: &Config,
     monitor: &Monitor,
 ) -> Result<Found, Error> {
@@ -63,7 +63,7 @@ pub(crate) fn discover(
     })?;
     let mut left_out = Vec::new();
     if let Some(file) = library.file() {
-        let names: Vec<&str> = list.iter().map(verbs::Device::name).collect();
+        let names: Vec<&str> = list.iter().map(ibnet_verbs::Device::name).collect();
         left_out = opening::unlisted(&names, file, config);
         for line in &left_out {
             tracing::warn!("left out: {line}");
@@ -98,7 +98,11 @@ pub(crate) fn discover(
 }
 
 /// Opens one device. None if no port of it can be used; why is noted.
-fn open(device: &verbs::Device, config: &Config, left_out: &mut Vec<String>) -> Option<Opened> {
+fn open(
+    device: &ibnet_verbs::Device,
+    config: &Config,
+    left_out: &mut Vec<String>,
+) -> Option<Opened> {
     let name = device.name();
     let mut leave_out = |is_fault: bool, reason: String| {
         if is_fault {
@@ -108,7 +112,7 @@ fn open(device: &verbs::Device, config: &Config, left_out: &mut Vec<String>) -> 
         }
         left_out.push(reason);
     };
-    if device.transport() != verbs::Transport::InfiniBand {
+    if device.transport() != ibnet_verbs::Transport::InfiniBand {
         // iWARP and the others have no RDMA write with immediate, which carries every message.
         let transport = device.transport();
         leave_out(
@@ -125,7 +129,7 @@ fn open(device: &verbs::Device, config: &Config, left_out: &mut Vec<String>) -> 
         leave_out(true, reason);
         return None;
     }
-    let explain = |doing: &str, error: &verbs::Error| {
+    let explain = |doing: &str, error: &ibnet_verbs::Error| {
         opening::explain(name, doing, error.errno(), error, config)
     };
     let context = match device.open() {
@@ -215,7 +219,7 @@ fn usable(
 /// Makes the devices of all usable ports.
 fn build(
     opened: &[Opened],
-    library: &verbs::Library,
+    library: &ibnet_verbs::Library,
     config: &Config,
     monitor: &Monitor,
 ) -> Result<Vec<Arc<Device>>, Error> {
@@ -387,7 +391,7 @@ fn data_direct(device: &Opened, config: &Config) -> Option<Function> {
     function
 }
 
-fn relaxed_ordering(library: &verbs::Library, wanted: RelaxedOrdering) -> bool {
+fn relaxed_ordering(library: &ibnet_verbs::Library, wanted: RelaxedOrdering) -> bool {
     let is_possible = library.supports_optional_access();
     if wanted == RelaxedOrdering::Force && !is_possible {
         tracing::warn!(

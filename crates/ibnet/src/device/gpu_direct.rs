@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use verbs::ProtectionDomain;
+use ibnet_verbs::ProtectionDomain;
 
 /// Where kernels show the peer-memory clients, one directory for each: Linux with the patch of the
 /// OFED drivers has the first; modules of newer kernels have one of the others.

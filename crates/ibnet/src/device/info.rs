@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use verbs::LinkLayer;
+use ibnet_verbs::LinkLayer;
 
 use super::pci::PciAddress;
 

@@ -17,7 +17,7 @@ mod speed;
 
 use std::sync::Arc;
 
-use verbs::DeviceAttributes;
+use ibnet_verbs::DeviceAttributes;
 
 pub(crate) use changes::Changes;
 pub(crate) use discover::{Found, discover};
@@ -35,12 +35,12 @@ use crate::stripe;
 /// A port of an opened device.
 pub(crate) struct Device {
     pub(crate) info: DeviceInfo,
-    pub(crate) pd: verbs::ProtectionDomain,
+    pub(crate) pd: ibnet_verbs::ProtectionDomain,
     pub(crate) attributes: DeviceAttributes,
     pub(crate) token: DeviceToken,
     pub(crate) registrations: Registrations,
     /// Whether memory of a GPU is registered for mlx5's Data Direct function
-    /// ([`verbs::ProtectionDomain::register_dmabuf_data_direct`]).
+    /// ([`ibnet_verbs::ProtectionDomain::register_dmabuf_data_direct`]).
     pub(crate) data_direct: bool,
     port: Arc<port::PortCache>,
 }

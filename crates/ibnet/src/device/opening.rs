@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use ibnet_verbs::LockedMemory;
 use nix::errno::Errno;
-use verbs::LockedMemory;
 
 use crate::config::Config;
 

@@ -12,8 +12,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use gid::RoceVersion;
-use verbs::{Context, LinkLayer, PortAttributes, PortState, Sysfs};
+use ibnet_gid::RoceVersion;
+use ibnet_verbs::{Context, LinkLayer, PortAttributes, PortState, Sysfs};
 
 use super::changes::Changes;
 use crate::config::{Config, Partition};
@@ -24,7 +24,7 @@ use crate::interface;
 #[derive(Clone, Debug)]
 pub(crate) struct LocalPort {
     pub(crate) port: PortAttributes,
-    pub(crate) gid: verbs::Gid,
+    pub(crate) gid: ibnet_verbs::Gid,
     pub(crate) gid_index: u8,
     /// Bits of the network's prefix in the address that the GID holds, if known. Ethernet only.
     pub(crate) prefix_length: Option<u8>,
@@ -51,7 +51,7 @@ pub struct PortReport {
     pub pkey_index: Result<u16, Error>,
     /// The GID to use and a verdict on every entry of the table; or why none can be used, with
     /// a verdict on every entry. On InfiniBand a port can be used without one.
-    pub gid: Result<gid::Selection, gid::NoGid>,
+    pub gid: Result<ibnet_gid::Selection, ibnet_gid::NoGid>,
 }
 
 /// What was found out about a port of an open device, for as long as it holds.
@@ -59,7 +59,7 @@ pub(super) struct PortCache {
     context: Context,
     port: u8,
     changes: Arc<Changes>,
-    policy: gid::Policy,
+    policy: ibnet_gid::Policy,
     partition: Partition,
     sysfs: Sysfs,
     known: Mutex<Option<Known>>,
@@ -95,7 +95,7 @@ impl PortCache {
             context: context.clone(),
             port,
             changes: Arc::clone(changes),
-            policy: gid::Policy {
+            policy: ibnet_gid::Policy {
                 index: config.gid_index.for_port(context.device_name(), port),
                 ..config.gid.clone()
             },
@@ -151,7 +151,7 @@ impl PortCache {
 
     /// Whether the address of a connection has gone: there is another in its place of the table, or
     /// none. Not if that cannot be told.
-    pub(super) fn has_lost(&self, index: u8, gid: verbs::Gid) -> bool {
+    pub(super) fn has_lost(&self, index: u8, gid: ibnet_verbs::Gid) -> bool {
         let now = self.context.gid(self.port, index.into());
         !gid.is_zero() && now.is_ok_and(|now| now != gid)
     }
@@ -166,7 +166,7 @@ impl PortCache {
             link_layer: attributes.link_layer,
             lid: attributes.lid,
             pkey_index: self.pkey_index(attributes.pkey_table_len),
-            gid: gid::select(&entries, attributes.link_layer, &self.policy),
+            gid: ibnet_gid::select(&entries, attributes.link_layer, &self.policy),
         })
     }
 
@@ -186,7 +186,7 @@ impl PortCache {
         let entries = self.context.gid_table(self.port, &self.sysfs)?;
         let interfaces = interfaces(&entries, self.sysfs.root());
         let pkey_index = self.pkey_index(port.pkey_table_len)?;
-        let chosen = match gid::select(&entries, port.link_layer, &self.policy) {
+        let chosen = match ibnet_gid::select(&entries, port.link_layer, &self.policy) {
             Ok(selection) => {
                 tracing::debug!("{}: GIDs: {selection}", self.label());
                 self.warn_of_what_no_gid_has(&selection);
@@ -217,7 +217,7 @@ impl PortCache {
                 port,
                 gid: chosen
                     .as_ref()
-                    .map_or(verbs::Gid([0; 16]), |entry| entry.gid),
+                    .map_or(ibnet_verbs::Gid([0; 16]), |entry| entry.gid),
                 gid_index,
                 prefix_length: entry.and_then(|entry| interface::prefix_length(&entry.gid)),
                 roce_version: entry.and_then(|entry| {
@@ -233,10 +233,10 @@ impl PortCache {
 
     /// Says, once, that the GID has not the family or version that was asked for. NCCL goes on in
     /// that case, too.
-    fn warn_of_what_no_gid_has(&self, selection: &gid::Selection) {
+    fn warn_of_what_no_gid_has(&self, selection: &ibnet_gid::Selection) {
         let mut chosen = selection.verdicts.iter().filter(|it| it.is_chosen());
         if let Some(verdict) = chosen.next()
-            && let gid::VerdictKind::Chosen(gid::Because::Despite(_)) = verdict.kind
+            && let ibnet_gid::VerdictKind::Chosen(ibnet_gid::Because::Despite(_)) = verdict.kind
         {
             self.despite.call_once(|| {
                 tracing::warn!("{}: no GID is as asked for; {verdict}", self.label())
@@ -282,7 +282,10 @@ impl PortCache {
 
 /// The port's attributes. A driver that names no link layer means InfiniBand: it is older than the
 /// other kinds.
-pub(super) fn attributes(context: &Context, port: u8) -> Result<PortAttributes, verbs::Error> {
+pub(super) fn attributes(
+    context: &Context,
+    port: u8,
+) -> Result<PortAttributes, ibnet_verbs::Error> {
     let mut attributes = context.port(port)?;
     if attributes.link_layer == LinkLayer::Unspecified {
         attributes.link_layer = LinkLayer::InfiniBand;
@@ -301,7 +304,7 @@ fn find_pkey(table: &[u16], wanted: u16) -> Option<u16> {
 }
 
 /// The state of all interfaces that the entries belong to.
-fn interfaces(entries: &[gid::Entry], sysfs: &Path) -> Vec<InterfaceState> {
+fn interfaces(entries: &[ibnet_gid::Entry], sysfs: &Path) -> Vec<InterfaceState> {
     let mut names: Vec<&str> = entries
         .iter()
         .filter_map(|entry| entry.netdev.as_ref()?.name.as_deref())

@@ -1,7 +1,7 @@
 //! Announcements as the peer writes them, byte by byte into the ring, against a model that reads
 //! the ring as the table in `ring` describes it.
 
-use verbs::ProtectionDomain;
+use ibnet_verbs::ProtectionDomain;
 
 use super::input::Input;
 use crate::matching::Matching;

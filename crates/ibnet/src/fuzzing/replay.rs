@@ -11,7 +11,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use simverbs::Random;
+use ibnet_simverbs::Random;
 
 use super::seeds::folder;
 use super::{TARGETS, Target};

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
+use ibnet_verbs::{Gid, LinkLayer, Mtu};
 use serde::{Deserialize, Serialize};
-use verbs::{Gid, LinkLayer, Mtu};
 
 use crate::handle::Cookie;
 use crate::ring;

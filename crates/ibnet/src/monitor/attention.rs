@@ -9,7 +9,7 @@ use std::task::Waker;
 /// Bits that tell the owner of a connection to look at something off the hot path, and how to wake
 /// it if it does not poll.
 pub(crate) struct Attention {
-    /// The bits, and below them the number of forks ([`verbs::forks`]) of the process that made
+    /// The bits, and below them the number of forks ([`ibnet_verbs::forks`]) of the process that made
     /// this: a forked child, for whom nothing is right, finds with the same look that it differs.
     word: AtomicU32,
     /// Of the one who waits; there is at most one, because waiting borrows the connection.
@@ -30,7 +30,7 @@ const NEWS: u32 = CONTROL | FATAL | ENDING | PORT;
 impl Default for Attention {
     fn default() -> Self {
         Self {
-            word: AtomicU32::new(verbs::forks() & !NEWS),
+            word: AtomicU32::new(ibnet_verbs::forks() & !NEWS),
             waker: Mutex::default(),
         }
     }
@@ -41,12 +41,12 @@ impl Attention {
     /// of the hot path.
     #[inline]
     pub(crate) fn is_needed(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != verbs::forks()
+        self.word.load(Ordering::Relaxed) != ibnet_verbs::forks()
     }
 
     /// Whether this process is a forked child of the one that made this.
     pub(crate) fn is_inherited(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & !NEWS != verbs::forks()
+        self.word.load(Ordering::Relaxed) & !NEWS != ibnet_verbs::forks()
     }
 
     /// The bits that are set.

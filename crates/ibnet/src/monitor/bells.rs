@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use verbs::{CompletionChannel, Context, CqId};
+use ibnet_verbs::{CompletionChannel, Context, CqId};
 
 use super::{Attention, DeviceToken, FATAL};
 use crate::error::Error;

@@ -1,6 +1,6 @@
 //! What events of devices mean, and whom they hit.
 
-use verbs::{AsyncEvent, CqId, EventType};
+use ibnet_verbs::{AsyncEvent, CqId, EventType};
 
 /// Names a watched device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

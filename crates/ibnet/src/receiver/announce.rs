@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use verbs::{RemoteAddress, Sge};
+use ibnet_verbs::{RemoteAddress, Sge};
 
 use super::RecvConnection;
 use crate::error::Failed;

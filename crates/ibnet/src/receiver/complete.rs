@@ -1,6 +1,6 @@
 //! Completing: what arrives, and what is known of it.
 
-use verbs::{RecvRequest, WcOpcode, WorkCompletion};
+use ibnet_verbs::{RecvRequest, WcOpcode, WorkCompletion};
 
 use super::RecvConnection;
 use crate::connection::{Core, End};

@@ -1,6 +1,6 @@
 //! Completing: what work requests, and the receiver's farewell, tell of messages under way.
 
-use verbs::WorkCompletion;
+use ibnet_verbs::WorkCompletion;
 
 use super::{ANNOUNCED, Announcements, SendConnection};
 use crate::connect::setup::post_receives;

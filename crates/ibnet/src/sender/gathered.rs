@@ -5,7 +5,7 @@
 use std::mem;
 use std::num::NonZeroUsize;
 
-use verbs::{RemoteAddress, SendRequest, Sge};
+use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
 
 use super::{Send, SendConnection};
 use crate::connection::End;

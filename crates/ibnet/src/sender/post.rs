@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use verbs::{RemoteAddress, SendRequest, Sge};
+use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
 
 use super::{CHAIN, SendConnection};
 use crate::error::{Error, Failed};

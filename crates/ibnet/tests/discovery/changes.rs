@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use ibnet::{ConnectOptions, Error, RecvConnection, SendConnection, Transport};
-use simverbs::{Fabric, GidSlot, HcaPort, When};
-use verbs::{EventType, Gid};
+use ibnet_simverbs::{Fabric, GidSlot, HcaPort, When};
+use ibnet_verbs::{EventType, Gid};
 
 use crate::drivers::calls;
 use crate::log;

@@ -5,9 +5,9 @@ use std::os::raw::{c_char, c_int};
 use std::ptr;
 
 use ibnet::Transport;
+use ibnet_verbs::Mlx5Functions;
+use ibnet_verbs::sys::{ibv_context, ibv_device, ibv_mr, ibv_pd};
 use nix::errno::Errno;
-use verbs::Mlx5Functions;
-use verbs::sys::{ibv_context, ibv_device, ibv_mr, ibv_pd};
 
 use crate::machine::{Machine, line};
 

@@ -9,8 +9,8 @@ use std::ffi::CStr;
 use std::os::raw::c_int;
 use std::ptr;
 
-use verbs::sys::*;
-use verbs::{Functions, Library};
+use ibnet_verbs::sys::*;
+use ibnet_verbs::{Functions, Library};
 
 /// What a driver says instead of what the simulator would say.
 #[derive(Clone, Debug, Default)]

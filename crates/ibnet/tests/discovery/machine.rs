@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ibnet::{Config, DeviceInfo, Error, Transport};
-use simverbs::{ContextKind, DeviceSpec, Fabric, GidSlot, LaneSpeed, PortSpec, Width};
-use verbs::{Gid, GidType};
+use ibnet_simverbs::{ContextKind, DeviceSpec, Fabric, GidSlot, LaneSpeed, PortSpec, Width};
+use ibnet_verbs::{Gid, GidType};
 
 use crate::drivers::{self, Driver, RawPort};
 
@@ -97,7 +97,7 @@ impl Machine {
     }
 
     /// The machine's library: simulated devices with their drivers.
-    pub(crate) fn library(&self, fabric: &Fabric) -> verbs::Library {
+    pub(crate) fn library(&self, fabric: &Fabric) -> ibnet_verbs::Library {
         drivers::install(&fabric.library(), self.drivers.clone())
     }
 

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
 use ibnet::{Config, Error, HcaFilter, Transport};
+use ibnet_simverbs::{DeviceSpec, Fabric, Verb, When};
 use nix::errno::Errno;
-use simverbs::{DeviceSpec, Fabric, Verb, When};
 
 use crate::drivers::calls;
 use crate::machine::Machine;

@@ -1,7 +1,7 @@
 //! A receiver that writes what it likes into the sender's ring.
 
 use ibnet::Unposted;
-use verbs::WcStatus;
+use ibnet_verbs::WcStatus;
 
 use crate::rogue::{Entry, Receiver, Trap};
 use crate::stage::{Stage, says, send_failure};

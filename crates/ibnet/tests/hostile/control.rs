@@ -4,7 +4,7 @@
 use std::net::Shutdown;
 
 use ibnet::Error;
-use simverbs::Random;
+use ibnet_simverbs::Random;
 
 use crate::rogue::{Entry, Receiver, Sender, Trap};
 use crate::stage::{Stage, recv_failure, says, send_failure};

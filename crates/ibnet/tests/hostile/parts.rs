@@ -1,7 +1,7 @@
 //! A sender that tells of parts which are none: immediates by hand, from the table in
 //! `immediate`.
 
-use verbs::WcStatus;
+use ibnet_verbs::WcStatus;
 
 use crate::rogue::Sender;
 use crate::stage::{Besieged, Stage, says, until};

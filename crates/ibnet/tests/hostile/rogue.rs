@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use ibnet::{ConnectOptions, Connecting, Error, RecvConnection, SendConnection, Transport};
-use simverbs::Fabric;
-use verbs::{
+use ibnet_simverbs::Fabric;
+use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, GidType, GlobalRoute,
     InitAttributes, MemoryRegion, Mtu, ProtectionDomain, QueuePair, QueuePairOptions,
     ReadyToReceive, ReadyToSend, RecvRequest, RemoteAddress, SendRequest, Sge, WcStatus,
@@ -95,7 +95,7 @@ impl Device {
         let device = devices.iter().find(|device| device.name() == "evil");
         let context = device.unwrap().open().unwrap();
         let gids = context.gid_entries(1).unwrap();
-        let is_usual = |gid: &&verbs::GidEntry| {
+        let is_usual = |gid: &&ibnet_verbs::GidEntry| {
             gid.gid_type == GidType::RoceV2 && gid.gid.to_ipv6().to_ipv4_mapped().is_some()
         };
         let gid = gids.iter().find(is_usual);
@@ -208,7 +208,7 @@ impl End {
 
     fn join(&self, device: &Device, peer: &Offer, end: &QueuePairEnd) {
         let destination = Destination::Global(GlobalRoute {
-            dgid: verbs::Gid(peer.gid),
+            dgid: ibnet_verbs::Gid(peer.gid),
             sgid_index: device.offer.gid_index,
             hop_limit: 64,
             traffic_class: 0,

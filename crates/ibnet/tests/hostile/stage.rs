@@ -8,7 +8,7 @@ use ibnet::{
     Config, ConnectOptions, Connecting, Error, Handle, HcaFilter, InterfaceFilter, Listener,
     RecvConnection, SendConnection, Transport, Unposted,
 };
-use simverbs::{DeviceSpec, Fabric, LiveObjects};
+use ibnet_simverbs::{DeviceSpec, Fabric, LiveObjects};
 
 use crate::log;
 

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ibnet::{Config, ConnectOptions, Handle, RecvConnection, SendConnection, Transport};
-use simverbs::{DeviceSpec, Fabric};
+use ibnet_simverbs::{DeviceSpec, Fabric};
 
 use namespace::Host;
 

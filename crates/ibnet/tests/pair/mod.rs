@@ -3,8 +3,8 @@
 use ibnet::{
     Config, ConnectOptions, HcaFilter, InterfaceFilter, RecvConnection, SendConnection, Transport,
 };
-use simverbs::Fabric;
-use verbs::Library;
+use ibnet_simverbs::Fabric;
+use ibnet_verbs::Library;
 
 /// A transport on one device.
 pub(crate) fn open(library: Library, device: &str) -> Transport {

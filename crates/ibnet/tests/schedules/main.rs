@@ -18,9 +18,9 @@ mod world;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ibnet_simverbs::{Fabric, Stage, When};
+use ibnet_verbs::WcStatus;
 use run::{End, Run};
-use simverbs::{Fabric, Stage, When};
-use verbs::WcStatus;
 use world::World;
 
 /// The number in a variable of the environment, if it is set.
@@ -85,12 +85,12 @@ fn whatever_order_things_become_visible_in() {
         let world = World::new(seed);
         let mut run = Run::new(&world, seed);
         let faults = world.fabric.faults();
-        let torn = faults.tear_messages(simverbs::Target::Any, When::ALWAYS);
+        let torn = faults.tear_messages(ibnet_simverbs::Target::Any, When::ALWAYS);
         let late = faults.delay_completions(
-            simverbs::Target::Any,
+            ibnet_simverbs::Target::Any,
             std::time::Duration::ZERO..=std::time::Duration::from_micros(50),
         );
-        let partial = faults.partial_polls(simverbs::Target::Any, When::ALWAYS);
+        let partial = faults.partial_polls(ibnet_simverbs::Target::Any, When::ALWAYS);
         assert_eq!(run.play(), End::AllDone);
         for (count, fault) in struck.iter().zip([torn, late, partial]) {
             count.fetch_add(u64::from(fault.struck() > 0), Ordering::Relaxed);
@@ -121,7 +121,7 @@ fn a_failed_request_ends_in_an_error_and_never_in_wrong_data() {
             let status = statuses[seed as usize % statuses.len()];
             let stage = stages[seed as usize / 3 % 2];
             fabric.faults().fail_work(
-                simverbs::Target::Any,
+                ibnet_simverbs::Target::Any,
                 When::Nth(1 + seed % 20),
                 status,
                 stage,
@@ -136,7 +136,7 @@ fn a_flipped_rkey_ends_in_an_error_and_never_in_wrong_data() {
         fails(seed, |fabric| {
             fabric
                 .faults()
-                .flip_rkey(simverbs::Target::Any, When::Nth(1 + seed % 20))
+                .flip_rkey(ibnet_simverbs::Target::Any, When::Nth(1 + seed % 20))
         });
     });
 }
@@ -146,15 +146,18 @@ fn a_post_that_fails_ends_in_an_error_and_never_in_wrong_data() {
     for_each_seed(40_000, 20, |seed| {
         fails(seed, |fabric| {
             let when = When::Nth(1 + seed % 20);
-            fabric
-                .faults()
-                .fail_call(simverbs::Verb::PostSend, simverbs::Target::Any, when, 12)
+            fabric.faults().fail_call(
+                ibnet_simverbs::Verb::PostSend,
+                ibnet_simverbs::Target::Any,
+                when,
+                12,
+            )
         });
     });
 }
 
 /// Plays with a fault that breaks the connection. Both ends must learn of it.
-fn fails(seed: u64, arm: impl Fn(&Fabric) -> simverbs::Fault) {
+fn fails(seed: u64, arm: impl Fn(&Fabric) -> ibnet_simverbs::Fault) {
     let world = World::new(seed);
     let mut run = Run::new(&world, seed);
     let fault = arm(&world.fabric);
@@ -182,7 +185,7 @@ fn the_same_seed_gives_the_same_run() {
         let history = |_| {
             let world = World::new(seed);
             let faults = world.fabric.faults();
-            let torn = faults.tear_messages(simverbs::Target::Any, When::ALWAYS);
+            let torn = faults.tear_messages(ibnet_simverbs::Target::Any, When::ALWAYS);
             let mut run = Run::new(&world, seed);
             assert_eq!(run.play(), End::AllDone);
             struck.fetch_add(torn.struck(), Ordering::Relaxed);
@@ -207,7 +210,7 @@ fn an_end_that_leaves_takes_nothing_with_it_that_was_told_of() {
         let mut run = Run::new(&world, seed);
         let faults = world.fabric.faults();
         let _late = faults.delay_completions(
-            simverbs::Target::Any,
+            ibnet_simverbs::Target::Any,
             std::time::Duration::ZERO..=std::time::Duration::from_micros(50),
         );
         run.let_one_leave();
@@ -231,8 +234,8 @@ fn many_paths_with_next_to_no_room() {
         };
         connected.fetch_add(1, Ordering::Relaxed);
         let faults = world.fabric.faults();
-        let _torn = faults.tear_messages(simverbs::Target::Any, When::ALWAYS);
-        let _partial = faults.partial_polls(simverbs::Target::Any, When::ALWAYS);
+        let _torn = faults.tear_messages(ibnet_simverbs::Target::Any, When::ALWAYS);
+        let _partial = faults.partial_polls(ibnet_simverbs::Target::Any, When::ALWAYS);
         assert_eq!(run.play(), End::AllDone);
         run.check_memory();
         run.close();

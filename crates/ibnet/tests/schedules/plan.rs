@@ -1,6 +1,6 @@
 //! What is to be sent: groups of messages, and where they lie in memory.
 
-use simverbs::Random;
+use ibnet_simverbs::Random;
 
 /// One message.
 pub(crate) struct Message {

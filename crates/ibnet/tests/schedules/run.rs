@@ -1,7 +1,7 @@
 //! A run: both ends in one thread, and a random choice of what happens next.
 
 use ibnet::{Error, RecvBuffer, RecvConnection, Region, RequestId, SendConnection};
-use simverbs::{Fabric, Random};
+use ibnet_simverbs::{Fabric, Random};
 
 use crate::plan::Plan;
 use crate::world::World;

@@ -6,8 +6,8 @@ use ibnet::{
     Config, ConnectOptions, HcaFilter, InterfaceFilter, ListenOptions, PathPolicy, RecvConnection,
     SendConnection, Transport,
 };
-use simverbs::{DeviceSpec, Fabric, Limits, PortSpec, Random};
-use verbs::Mtu;
+use ibnet_simverbs::{DeviceSpec, Fabric, Limits, PortSpec, Random};
+use ibnet_verbs::Mtu;
 
 pub(crate) struct World {
     pub(crate) fabric: Fabric,

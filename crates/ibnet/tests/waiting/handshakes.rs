@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use ibnet::{Error, Transport};
-use simverbs::{Verb, When};
-use verbs::QueuePairState;
+use ibnet_simverbs::{Verb, When};
+use ibnet_verbs::QueuePairState;
 
 use crate::rig::{A_WHILE, both, config, connect_options, fabric, listen_options, run, transport};
 

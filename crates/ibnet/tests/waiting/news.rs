@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use ibnet::{Error, RecvConnection, SendConnection};
-use simverbs::{Fabric, Stage, When};
-use verbs::WcStatus;
+use ibnet_simverbs::{Fabric, Stage, When};
+use ibnet_verbs::WcStatus;
 
 use crate::rig::{A_WHILE, BOTH, connect, fabric, run, sent, space, transport};
 

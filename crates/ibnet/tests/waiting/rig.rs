@@ -10,7 +10,7 @@ use ibnet::{
     Buffer, Config, ConnectOptions, InterfaceFilter, ListenOptions, RecvConnection, SendConnection,
     Transport,
 };
-use simverbs::{DeviceSpec, Fabric};
+use ibnet_simverbs::{DeviceSpec, Fabric};
 
 /// Nothing here takes that long unless somebody is not woken.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);

@@ -3,7 +3,7 @@
 use std::thread;
 
 use ibnet::{Error, RecvConnection, SendConnection};
-use simverbs::{DeviceSpec, Fabric, Limits};
+use ibnet_simverbs::{DeviceSpec, Fabric, Limits};
 
 use crate::rig::{
     A_WHILE, BOTH, Notify, connect, connect_devices, fabric, run, sent, space, transport,

@@ -4,10 +4,10 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ibnet::{Flush, RecvBuffer};
+use ibnet_simverbs::{DeviceSpec, Fabric, PortSpec, QueuePairView, RegionKind};
+use ibnet_verbs::{Access, Mtu, QueuePairAttributes, QueuePairState};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use simverbs::{DeviceSpec, Fabric, PortSpec, QueuePairView, RegionKind};
 use tracing::Level;
-use verbs::{Access, Mtu, QueuePairAttributes, QueuePairState};
 
 use crate::log::Log;
 use crate::rig::{End, eventually, fabric, flushing, join, message};

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ibnet::{Error, RecvConnection, SendConnection};
-use simverbs::{Stage, Verb, When};
-use verbs::{QueuePairState, WcStatus};
+use ibnet_simverbs::{Stage, Verb, When};
+use ibnet_verbs::{QueuePairState, WcStatus};
 
 use crate::rig::{
     PATIENCE, connection, ends, eventually, expect_nothing_left, fabric, filled, join, message,
@@ -16,7 +16,7 @@ const SIZE: usize = 300_000;
 
 /// A connection with everything under way: messages that arrived, that are on their way, and
 /// receives that nobody sends to.
-fn busy(fabric: &simverbs::Fabric) -> (SendConnection, RecvConnection) {
+fn busy(fabric: &ibnet_simverbs::Fabric) -> (SendConnection, RecvConnection) {
     let (mut sending, mut receiving) = connection(fabric);
     message(&mut sending, &mut receiving, SIZE, SIZE);
     for _ in 0..20 {

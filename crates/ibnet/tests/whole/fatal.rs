@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ibnet::{Error, Flush, RecvBuffer, RecvConnection, SendConnection};
-use simverbs::{Fabric, TraceEvent, When};
+use ibnet_simverbs::{Fabric, TraceEvent, When};
 
 use crate::rig::{
     PATIENCE, connection, ends, eventually, expect_nothing_left, fabric, filled, flushing, join,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ibnet::{Config, ConnectOptions, PathPolicy, RecvConnection, SendConnection};
-use simverbs::{DeviceSpec, Fabric, LossReason, PortSpec, Target, TraceEvent, Verb, When};
-use verbs::{Ece, Mtu};
+use ibnet_simverbs::{DeviceSpec, Fabric, LossReason, PortSpec, Target, TraceEvent, Verb, When};
+use ibnet_verbs::{Ece, Mtu};
 
 use crate::rig::{End, build, connection, ends, fabric, filled, join, join_with, message, roce};
 
@@ -338,16 +338,16 @@ fn small_messages_travel_in_the_request_where_that_is_wanted() {
     for (inline, max_inline, expected) in
         [(true, 64, 1), (false, 64, 2), (true, 7, 2), (true, 8, 1)]
     {
-        let limits = simverbs::Limits {
+        let limits = ibnet_simverbs::Limits {
             max_inline,
-            ..simverbs::Limits::default()
+            ..ibnet_simverbs::Limits::default()
         };
         let builder = Fabric::builder().stepped(1);
         let devices = roce("s", 1)
             .chain(roce("r", 1))
             .map(|spec| spec.limits(limits));
         let fabric = devices
-            .fold(builder, simverbs::FabricBuilder::device)
+            .fold(builder, ibnet_simverbs::FabricBuilder::device)
             .build()
             .unwrap();
         let (sender, receiver) = ends(&fabric, |config| config.inline = inline);

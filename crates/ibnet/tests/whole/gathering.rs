@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ibnet::{Observer, Piece, RecvBuffer, RecvConnection, Region, RequestId, SendConnection};
-use simverbs::{DeviceSpec, Fabric};
+use ibnet_simverbs::{DeviceSpec, Fabric};
 
 use crate::rig::connection;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ibnet::{Config, ConnectOptions, Error, RecvConnection};
-use simverbs::{DeviceSpec, Fabric, PortSpec, Target, Verb, When};
-use verbs::QueuePairState;
+use ibnet_simverbs::{DeviceSpec, Fabric, PortSpec, Target, Verb, When};
+use ibnet_verbs::QueuePairState;
 
 use crate::rig::{
     End, PATIENCE, build, ends, expect_nothing_left, fabric, flushing, join, message, try_join,
@@ -136,7 +136,7 @@ fn a_state_change_that_times_out_is_tried_again() {
             let start = Instant::now();
             let (mut sending, mut receiving) = join(&sender, &receiver);
             message(&mut sending, &mut receiving, 1000, 1000);
-            let struck: u64 = faults.iter().map(simverbs::Fault::struck).sum();
+            let struck: u64 = faults.iter().map(ibnet_simverbs::Fault::struck).sum();
             assert_eq!(struck, 3, "{state} on {device}");
             // 2, 4 and 6 ms.
             assert!(start.elapsed() >= Duration::from_millis(12));
@@ -197,7 +197,7 @@ fn no_poll_makes_more_than_a_few_queue_pairs() {
         let trace = fabric.take_trace();
         let moves = trace
             .iter()
-            .filter(|entry| matches!(entry.event, simverbs::TraceEvent::Entered { .. }));
+            .filter(|entry| matches!(entry.event, ibnet_simverbs::TraceEvent::Entered { .. }));
         moves.count()
     };
     let (mut sending, mut receiving) = (None, None::<RecvConnection>);

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use ibnet::{Connecting, Listener, RecvConnection, SendConnection};
-use simverbs::{Fabric, Verb, When};
+use ibnet_simverbs::{Fabric, Verb, When};
+use ibnet_verbs::QueuePairState;
 use tracing::Level;
 use tracing::subscriber::with_default;
-use verbs::QueuePairState;
 
 use crate::log::Log;
 use crate::rig::{End, PATIENCE, ends, eventually, fabric, message};

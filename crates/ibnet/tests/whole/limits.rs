@@ -1,7 +1,7 @@
 //! Devices with little of everything.
 
 use ibnet::{Error, Flush, Unposted};
-use simverbs::{DeviceSpec, Fabric, Limits, PortSpec};
+use ibnet_simverbs::{DeviceSpec, Fabric, Limits, PortSpec};
 
 use crate::rig::{
     PATIENCE, build, connection, ends, eventually, fabric, filled, join, message, try_join,
@@ -182,10 +182,10 @@ fn memory_that_cannot_be_registered_is_an_error_and_undone_on_every_device() {
     let (mut sending, mut receiving) = connection(&fabric);
     for device in ["s0", "s1", "s2"] {
         let before = fabric.live_objects();
-        let verb = simverbs::Verb::RegisterMemory;
+        let verb = ibnet_simverbs::Verb::RegisterMemory;
         let fault = fabric
             .faults()
-            .fail_call(verb, device, simverbs::When::Nth(1), 12);
+            .fail_call(verb, device, ibnet_simverbs::When::Nth(1), 12);
         let refused = sending.registrar().buffer(5000);
         assert!(matches!(refused, Err(Error::NoMemory { .. })));
         assert_eq!(fault.struck(), 1);

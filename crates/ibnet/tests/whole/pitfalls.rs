@@ -8,9 +8,9 @@ use std::sync::{OnceLock, mpsc};
 use ibnet::{
     Config, HcaFilter, InterfaceFilter, RecvBuffer, RecvConnection, SendConnection, Transport,
 };
-use simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec, Verb, When};
-use verbs::sys::{ibv_mr, ibv_pd, ibv_qp};
-use verbs::{Functions, Library, QueuePairState};
+use ibnet_simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec, Verb, When};
+use ibnet_verbs::sys::{ibv_mr, ibv_pd, ibv_qp};
+use ibnet_verbs::{Functions, Library, QueuePairState};
 
 use crate::rig::{
     End, PATIENCE, build, connection, ends, eventually, fabric, filled, join, message, roce,
@@ -84,7 +84,7 @@ const NOTHING: [RecvBuffer<'static>; 1] = [RecvBuffer {
 fn stepped() -> Fabric {
     let devices = roce("s", 1).chain(roce("r", 1));
     let builder = Fabric::builder().stepped(1);
-    let builder = devices.fold(builder, simverbs::FabricBuilder::device);
+    let builder = devices.fold(builder, ibnet_simverbs::FabricBuilder::device);
     builder.build().unwrap()
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ibnet::{Error, RecvBuffer, SendConnection};
-use simverbs::{DeviceSpec, Fabric, Stage, Verb, When};
-use verbs::WcStatus;
+use ibnet_simverbs::{DeviceSpec, Fabric, Stage, Verb, When};
+use ibnet_verbs::WcStatus;
 
 use crate::rig::{connection, ends, fabric, filled, join};
 

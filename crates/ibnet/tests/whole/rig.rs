@@ -6,7 +6,7 @@ use ibnet::{
     Buffer, Config, ConnectOptions, Connecting, Error, HcaFilter, InterfaceFilter, Listener,
     RecvConnection, SendConnection, Transport,
 };
-use simverbs::{DeviceSpec, Fabric};
+use ibnet_simverbs::{DeviceSpec, Fabric};
 
 /// Anything longer is a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -175,7 +175,7 @@ pub(crate) fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) 
 }
 
 /// Those of a device's queue pairs that lead back to themselves.
-pub(crate) fn flushing(hca: &simverbs::Hca) -> Vec<simverbs::QueuePairView> {
+pub(crate) fn flushing(hca: &ibnet_simverbs::Hca) -> Vec<ibnet_simverbs::QueuePairView> {
     let mut all = hca.queue_pairs();
     all.retain(|view| view.attributes.remote_qp == view.number);
     all

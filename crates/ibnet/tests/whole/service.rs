@@ -2,7 +2,7 @@
 //! the queue pairs of both ends get.
 
 use ibnet::ConnectOptions;
-use simverbs::{DeviceSpec, Fabric, QueuePairView};
+use ibnet_simverbs::{DeviceSpec, Fabric, QueuePairView};
 use tracing::Level;
 
 use crate::log::Log;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mrcache::{Access, Cache, Domain, Lease, Registration, Request};
+use ibnet_mrcache::{Access, Cache, Domain, Lease, Registration, Request};
 
 use crate::random::Random;
 use crate::weight::allocated;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use mrcache::Registration;
+use ibnet_mrcache::Registration;
 
 /// What is registered with the device that is not there.
 #[derive(Clone, Default)]

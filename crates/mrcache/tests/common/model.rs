@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mrcache::{
+use ibnet_mrcache::{
     Access, Cache, DmaBuf, Domain, IdleLimits, InvalidRange, Lease, LeaseError, Request,
 };
 

@@ -1,6 +1,6 @@
 //! A cache without a pool, with a registrar that keeps a ledger, and one domain.
 
-use mrcache::{Access, Cache, Domain, Lease, Request};
+use ibnet_mrcache::{Access, Cache, Domain, Lease, Request};
 
 use crate::ledger::{Ledger, Token};
 

@@ -12,10 +12,10 @@ use crate::abi::{SUBSYS_ENV, SUBSYS_INIT, SUBSYS_NET, SUBSYS_REG};
 pub(super) fn of(target: &str) -> c_ulong {
     let special = target.split("::").find_map(|module| match module {
         "config" | "settings" => Some(SUBSYS_ENV),
-        "memory" | "region" | "registrar" | "mr" | "mrcache" => Some(SUBSYS_REG),
+        "memory" | "region" | "registrar" | "mr" | "ibnet_mrcache" => Some(SUBSYS_REG),
         "library" | "device" | "devices" | "nic" | "description" | "transport" | "lifecycle"
-        | "gid" | "listening" | "listener" | "client" | "connect" | "connection" | "connecting"
-        | "conversation" | "assembly" | "pending" | "handshake" => Some(SUBSYS_INIT),
+        | "gid" | "ibnet_gid" | "listening" | "listener" | "client" | "connect" | "connection"
+        | "connecting" | "conversation" | "assembly" | "pending" | "handshake" => Some(SUBSYS_INIT),
         _ => None,
     });
     SUBSYS_NET | special.unwrap_or(0)
@@ -35,7 +35,7 @@ mod tests {
         assert_eq!(of("ibnet::connecting"), SUBSYS_NET | SUBSYS_INIT);
         assert_eq!(of("ibnet::client"), SUBSYS_NET | SUBSYS_INIT);
         assert_eq!(of("ncclnet_ffi::plugin::memory"), SUBSYS_NET | SUBSYS_REG);
-        assert_eq!(of("mrcache::table"), SUBSYS_NET | SUBSYS_REG);
+        assert_eq!(of("ibnet_mrcache::table"), SUBSYS_NET | SUBSYS_REG);
         assert_eq!(of("ibnet::stripe"), SUBSYS_NET);
         assert_eq!(of(""), SUBSYS_NET);
         assert_eq!(of("ibnet::configuration"), SUBSYS_NET, "whole names only");

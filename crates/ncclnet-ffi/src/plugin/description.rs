@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ibnet::{DeviceInfo, PortReport, Transport};
-use verbs::LinkLayer;
+use ibnet_verbs::LinkLayer;
 
 use super::properties::{Properties, UNKNOWN_SPEED_MBPS};
 use crate::abi::MAX_NET_DEVICES;
@@ -93,7 +93,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use ibnet::gid;
-    use verbs::GidTableEntry;
+    use ibnet_verbs::GidTableEntry;
 
     use super::*;
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use ibnet::{Config, Transport};
-use verbs::Library;
+use ibnet_verbs::Library;
 
 use super::device::Devices;
 use super::objects::{self, CONTEXTS};

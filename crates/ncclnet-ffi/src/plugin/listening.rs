@@ -65,13 +65,13 @@ impl Accepted {
         Ok(Self {
             shared,
             thread: thread.thread().clone(),
-            forks: verbs::forks(),
+            forks: ibnet_verbs::forks(),
         })
     }
 
     /// Waits for a connection, until the listener is closed.
     pub(crate) fn wait(&self) -> Result<RecvConnection, Fault> {
-        if self.forks != verbs::forks() {
+        if self.forks != ibnet_verbs::forks() {
             return Err(ibnet::Error::Forked.into());
         }
         let mut state = self.shared.state();
@@ -96,7 +96,7 @@ impl Accepted {
     /// Ends the thread and the listener, and a call that waits.
     pub(super) fn end(&self) {
         // In a forked child there is no such thread, and the lock may have been held.
-        if self.forks == verbs::forks() {
+        if self.forks == ibnet_verbs::forks() {
             self.shared.state().is_over = true;
             self.shared.news.notify_all();
             self.thread.unpark();

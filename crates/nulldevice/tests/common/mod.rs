@@ -38,10 +38,10 @@ fn archive() -> PathBuf {
     let entries = std::fs::read_dir(test.parent().unwrap()).unwrap();
     let archives = entries.map(|entry| entry.unwrap().path()).filter(|path| {
         let name = path.file_name().unwrap().to_string_lossy();
-        name.starts_with("libnulldevice") && name.ends_with(".a")
+        name.starts_with("libibnet_nulldevice") && name.ends_with(".a")
     });
     let age = |path: &PathBuf| -> SystemTime { path.metadata().unwrap().modified().unwrap() };
     archives
         .max_by_key(age)
-        .expect("libnulldevice was not built")
+        .expect("libibnet_nulldevice was not built")
 }

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use mrcache::{Access, Cache, Domain, Lease, Registration, Request, Target};
-use verbs::{MemoryRegion, ProtectionDomain};
+use ibnet_mrcache::{Access, Cache, Domain, Lease, Registration, Request, Target};
+use ibnet_verbs::{MemoryRegion, ProtectionDomain};
 
 use super::solo;
 use crate::cast::{Cast, ensure};
@@ -76,7 +76,7 @@ impl Ranges {
             .cache
             .lease(&self.request(place, 0, PAGES * PAGE), |target: &Target| {
                 let start = target.start() as *mut u8;
-                let access = verbs::Access::empty();
+                let access = ibnet_verbs::Access::empty();
                 // SAFETY: the memory is freed after all leases are gone, and only read meanwhile.
                 unsafe { self.pd.register(start, target.length(), access) }
                     .map(Registered)

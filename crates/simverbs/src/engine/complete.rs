@@ -1,7 +1,7 @@
 //! The ends of requests: acknowledged, failed, flushed.
 
-use verbs::sys::ibv_wc_opcode::{IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_SEND};
-use verbs::{EventType, WcStatus};
+use ibnet_verbs::sys::ibv_wc_opcode::{IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_SEND};
+use ibnet_verbs::{EventType, WcStatus};
 
 use super::State;
 use super::cq::{Side, Success};

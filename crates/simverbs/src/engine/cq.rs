@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use verbs::layout::RawCompletion;
-use verbs::sys::{ibv_cq, ibv_wc_flags};
-use verbs::{EventType, WcStatus};
+use ibnet_verbs::layout::RawCompletion;
+use ibnet_verbs::sys::{ibv_cq, ibv_wc_flags};
+use ibnet_verbs::{EventType, WcStatus};
 
 use super::bell::Bell;
 use super::events::Subject;

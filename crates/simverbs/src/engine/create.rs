@@ -1,6 +1,6 @@
 //! Making and destroying objects, within the limits of the device.
 
-use verbs::sys::{ibv_cq, ibv_ece, ibv_qp, ibv_qp_attr, ibv_qp_cap};
+use ibnet_verbs::sys::{ibv_cq, ibv_ece, ibv_qp, ibv_qp_attr, ibv_qp_cap};
 
 use super::bell::Bell;
 use super::cq::{Channel, Cq};

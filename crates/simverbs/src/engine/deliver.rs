@@ -1,7 +1,7 @@
 //! Carrying out the messages of a queue pair, one after the other.
 
-use verbs::WcStatus;
-use verbs::sys::ibv_wc_opcode::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM};
+use ibnet_verbs::WcStatus;
+use ibnet_verbs::sys::ibv_wc_opcode::{IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM};
 
 use super::State;
 use super::cq::{Side, Success};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use verbs::{Gid, GidType, LinkLayer};
+use ibnet_verbs::{Gid, GidType, LinkLayer};
 
 use super::regions::Regions;
 use crate::spec::{DeviceSpec, GidSlot, PortSpec};

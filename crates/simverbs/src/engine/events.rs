@@ -1,6 +1,6 @@
 //! Asynchronous events: raising, taking and acknowledging them.
 
-use verbs::{EventType, QueuePairState};
+use ibnet_verbs::{EventType, QueuePairState};
 
 use super::slab::{ContextId, CqId, DeviceId, QpId};
 use super::{Errno, State};

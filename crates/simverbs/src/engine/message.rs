@@ -4,7 +4,7 @@
 //! The checks are made anew for each part of a message that is placed in parts, because memory can
 //! be deregistered and links can fail in between.
 
-use verbs::{EventType, WcStatus};
+use ibnet_verbs::{EventType, WcStatus};
 
 use super::State;
 use super::copy::Span;

@@ -6,7 +6,7 @@
 
 use std::ptr;
 
-use verbs::sys::{IBV_MTU_256, IBV_MTU_4096, ibv_ah_attr, ibv_qp_attr, ibv_qp_attr_mask};
+use ibnet_verbs::sys::{IBV_MTU_256, IBV_MTU_4096, ibv_ah_attr, ibv_qp_attr, ibv_qp_attr_mask};
 
 use super::device::Port;
 use super::message::PSN_MASK;

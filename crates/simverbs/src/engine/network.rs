@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use verbs::EventType;
+use ibnet_verbs::EventType;
 
 use super::State;
 use super::events::Subject;

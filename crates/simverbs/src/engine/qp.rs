@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use verbs::WcStatus;
-use verbs::sys::{ibv_ece, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_state};
+use ibnet_verbs::WcStatus;
+use ibnet_verbs::sys::{ibv_ece, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_state};
 
 use super::handle::Handle;
 use super::queue::{Queue, RecvWqe, SendWqe};

@@ -1,6 +1,6 @@
 //! [`Queue`]: the send or receive queue of a queue pair, and the requests in it.
 
-use verbs::WcStatus;
+use ibnet_verbs::WcStatus;
 
 /// What a send request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

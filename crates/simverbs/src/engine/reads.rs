@@ -6,7 +6,7 @@ use super::place::{CopyJob, Direction, Placed};
 use super::qp::Partial;
 use super::regions::REMOTE_READ;
 use super::slab::QpId;
-use verbs::WcStatus;
+use ibnet_verbs::WcStatus;
 
 impl State {
     /// Gets ahead with the oldest read that the peer serves.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::os::fd::RawFd;
 
-use verbs::Access;
-use verbs::sys::ibv_access_flags;
+use ibnet_verbs::Access;
+use ibnet_verbs::sys::ibv_access_flags;
 
 use super::copy::Span;
 use super::slab::{Key, PdId, RegionId, Slab};

@@ -1,6 +1,6 @@
 //! Losses, receivers that are not ready, and trying again.
 
-use verbs::WcStatus;
+use ibnet_verbs::WcStatus;
 
 use super::State;
 use super::slab::QpId;

@@ -3,8 +3,8 @@
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use verbs::Gid;
-use verbs::sys::ibv_ah_attr;
+use ibnet_verbs::Gid;
+use ibnet_verbs::sys::ibv_ah_attr;
 
 use super::State;
 use super::device::Port;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use verbs::WcStatus;
+use ibnet_verbs::WcStatus;
 
 use super::{Stage, Verb, When};
 use crate::engine::slab::DeviceId;

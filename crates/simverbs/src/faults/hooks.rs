@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use verbs::{EventType, WcStatus};
+use ibnet_verbs::{EventType, WcStatus};
 
 use super::armed::{Action, Kind, Scene};
 use super::{Stage, Verb};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use verbs::{QueuePair, QueuePairState, WcStatus};
+use ibnet_verbs::{QueuePair, QueuePairState, WcStatus};
 
 pub(crate) use armed::{Action, FaultTable, Kind, Place};
 pub(crate) use hooks::WorkFault;

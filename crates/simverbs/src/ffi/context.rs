@@ -4,8 +4,8 @@ use std::os::raw::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-use verbs::layout::{EXTENDED_ABI, VerbsContext};
-use verbs::sys::{ibv_context, ibv_device, ibv_pd};
+use ibnet_verbs::layout::{EXTENDED_ABI, VerbsContext};
+use ibnet_verbs::sys::{ibv_context, ibv_device, ibv_pd};
 
 use super::objects::{SimContext, SimDevice, SimPd, Zeroed, context_of, object};
 use super::{cq, pointer, post, query, returned};

@@ -4,8 +4,8 @@ use std::os::raw::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbs::layout::RawCompletion;
-use verbs::sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
+use ibnet_verbs::layout::RawCompletion;
+use ibnet_verbs::sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
 
 use super::objects::{SimChannel, SimContext, SimCq, Zeroed, context_of, object};
 use super::{minus_one, pointer, returned};

@@ -3,8 +3,10 @@
 use std::os::raw::c_int;
 use std::sync::Arc;
 
-use verbs::EventType;
-use verbs::sys::{ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_context, ibv_cq, ibv_qp};
+use ibnet_verbs::EventType;
+use ibnet_verbs::sys::{
+    ibv_async_event, ibv_async_event__bindgen_ty_1, ibv_context, ibv_cq, ibv_qp,
+};
 
 use super::minus_one;
 use super::objects::{SimContext, SimCq, SimQp, context_of, object};

@@ -3,7 +3,7 @@
 use std::os::raw::c_int;
 use std::sync::Arc;
 
-use verbs::sys::{IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED, ibv_fork_status};
+use ibnet_verbs::sys::{IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED, ibv_fork_status};
 
 use super::returned;
 use crate::engine::Fork;

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbs::sys::{__be64, IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
+use ibnet_verbs::sys::{__be64, IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
 
 use super::objects::{SimDevice, Zeroed, object};
 use super::{pointer, put};

@@ -3,7 +3,7 @@
 use std::os::raw::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
-use verbs::sys::{ibv_access_flags, ibv_mr, ibv_pd};
+use ibnet_verbs::sys::{ibv_access_flags, ibv_mr, ibv_pd};
 
 use super::objects::{SimMr, SimPd, object};
 use super::{pointer, returned};

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use verbs::sys::{ibv_context, ibv_device};
+use ibnet_verbs::sys::{ibv_context, ibv_device};
 
 use super::objects::{SimContext, SimDevice, context_of, object};
 use super::returned;

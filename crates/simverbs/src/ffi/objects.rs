@@ -4,8 +4,8 @@ use std::mem::{MaybeUninit, offset_of};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use verbs::layout::VerbsContext;
-use verbs::sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_mr, ibv_pd, ibv_qp};
+use ibnet_verbs::layout::VerbsContext;
+use ibnet_verbs::sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_mr, ibv_pd, ibv_qp};
 
 use crate::engine::slab::{ChannelId, ContextId, CqId, DeviceId, PdId, QpId, RegionId};
 use crate::shared::Shared;

@@ -3,7 +3,7 @@
 use std::os::raw::c_int;
 use std::slice;
 
-use verbs::sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use ibnet_verbs::sys::{ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
 use super::objects::{SimQp, object};
 use crate::engine::queue::{Element, Opcode, SendHead};

@@ -4,8 +4,8 @@ use std::mem::MaybeUninit;
 use std::os::raw::c_int;
 use std::sync::{Arc, MutexGuard};
 
-use verbs::QueuePairState;
-use verbs::sys::{
+use ibnet_verbs::QueuePairState;
+use ibnet_verbs::sys::{
     ibv_cq, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
 };
 

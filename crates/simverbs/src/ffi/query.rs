@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::os::raw::c_int;
 use std::ptr;
 
-use verbs::sys::{
+use ibnet_verbs::sys::{
     __be16, _compat_ibv_port_attr, ibv_context, ibv_device_attr, ibv_gid, ibv_gid_entry,
     ibv_port_attr, ibv_port_state,
 };

@@ -1,6 +1,6 @@
 //! What no device can be: descriptions and values that are refused, wherever they come from.
 
-use verbs::{Gid, LinkLayer, Mtu};
+use ibnet_verbs::{Gid, LinkLayer, Mtu};
 
 use super::{DeviceSpec, GidSlot, Limits, PortSpec};
 

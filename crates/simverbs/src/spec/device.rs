@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use verbs::Ece;
+use ibnet_verbs::Ece;
 
 use super::limits::Limits;
 use super::port::PortSpec;

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use verbs::{Gid, GidType};
+use ibnet_verbs::{Gid, GidType};
 
 /// The loop-back interface, whose index is 1 in every network namespace of Linux.
 const LOOPBACK_INTERFACE: u32 = 1;

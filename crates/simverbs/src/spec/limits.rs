@@ -6,7 +6,7 @@
 /// The defaults are those of a mid-range adapter. A test of a limit sets a small one:
 ///
 /// ```
-/// use simverbs::Limits;
+/// use ibnet_simverbs::Limits;
 ///
 /// let limits = Limits { max_qp: 2, max_cqe: 16, ..Limits::default() };
 /// assert_eq!(limits.max_mr, Limits::default().max_mr);

@@ -1,6 +1,6 @@
 //! [`PortSpec`]: a port as the builder is told.
 
-use verbs::{LinkLayer, Mtu};
+use ibnet_verbs::{LinkLayer, Mtu};
 
 use super::gid::GidSlot;
 

@@ -1,7 +1,7 @@
 //! What each step demands, and the bounds of values.
 
-use verbs::sys::{ibv_qp_attr_mask as bits, ibv_qp_state};
-use verbs::{Destination, InitAttributes, QueuePairOptions};
+use ibnet_verbs::sys::{ibv_qp_attr_mask as bits, ibv_qp_state};
+use ibnet_verbs::{Destination, InitAttributes, QueuePairOptions};
 
 use crate::behaviour::Outcome::{Accepted, Errno, Failed, Is};
 use crate::behaviour::{Behaviour, Deviation, Observed, Outcome, Place, answer, success};
@@ -129,7 +129,7 @@ pub(crate) const BEHAVIOURS: &[Behaviour] = &[
 /// Which step, and what is wrong with it.
 struct Mistake {
     step: usize,
-    spoil: fn(&mut verbs::sys::ibv_qp_attr, &mut bits),
+    spoil: fn(&mut ibnet_verbs::sys::ibv_qp_attr, &mut bits),
 }
 
 /// Makes each mistake in the step that it is of, after the right steps before.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use verbs::{EventType, PostError, QueuePairState, WcOpcode, WcStatus};
+use ibnet_verbs::{EventType, PostError, QueuePairState, WcOpcode, WcStatus};
 
 use crate::rig::Stage;
 
@@ -126,7 +126,7 @@ pub(crate) trait Refusal {
     fn errno(&self) -> Option<i32>;
 }
 
-impl Refusal for verbs::Error {
+impl Refusal for ibnet_verbs::Error {
     fn errno(&self) -> Option<i32> {
         Self::errno(self)
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use verbs::{
+use ibnet_verbs::{
     CompletionChannel, CompletionQueue, EventType, QueuePairState, SendRequest, WcStatus,
     WorkCompletion,
 };

@@ -1,6 +1,6 @@
 //! Peers that are not ready, and packets that do not find their peer.
 
-use verbs::{Mtu, QueuePairState, SendRequest, WcStatus};
+use ibnet_verbs::{Mtu, QueuePairState, SendRequest, WcStatus};
 
 use crate::behaviour::Outcome::{Ended, Is, Nothing, State};
 use crate::behaviour::{Behaviour, Deviation, Observed, Outcome, Place};

@@ -1,6 +1,6 @@
 //! What becomes of everything that is queued when a queue pair fails, is moved to ERR, or reset.
 
-use verbs::{SendRequest, WcStatus};
+use ibnet_verbs::{SendRequest, WcStatus};
 
 use crate::behaviour::Outcome::{Accepted, Ended, Nothing};
 use crate::behaviour::{Behaviour, Failure, Observed, Place, answer};

@@ -1,6 +1,6 @@
 //! fork(2), to be prepared for before anything else.
 
-use verbs::ForkStatus;
+use ibnet_verbs::ForkStatus;
 
 use crate::behaviour::Outcome::{Accepted, Is};
 use crate::behaviour::{Behaviour, Observed, Place, answer};

@@ -1,6 +1,6 @@
 //! Immediates: writes that consume a receive, and what the completion tells.
 
-use verbs::{QueuePairState, RecvRequest, RemoteAddress, SendRequest, WcOpcode, WcStatus};
+use ibnet_verbs::{QueuePairState, RecvRequest, RemoteAddress, SendRequest, WcOpcode, WcStatus};
 
 use crate::behaviour::Outcome::{Ended, Immediate, Is, Nothing, Number, Opcode, State};
 use crate::behaviour::{Behaviour, Deviation, Failure, Observed, Outcome, Place};

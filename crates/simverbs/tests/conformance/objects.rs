@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use verbs::Access;
+use ibnet_verbs::Access;
 
 use crate::behaviour::Outcome::{Accepted, Errno, Failed, Is, Nothing};
 use crate::behaviour::{Behaviour, Observed, Outcome, Place, answer, returned, success};
@@ -196,7 +196,7 @@ fn ece(stage: &Stage) -> Observed {
         Some(ece) => end.qp.set_ece(&ece).is_ok(),
         None => end
             .qp
-            .set_ece(&verbs::Ece::default())
+            .set_ece(&ibnet_verbs::Ece::default())
             .is_err_and(|error| error.is_unsupported()),
     };
     Ok(vec![Is(agrees)])

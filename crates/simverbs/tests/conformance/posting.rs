@@ -1,6 +1,6 @@
 //! Posting: in which states, how much, and what is copied.
 
-use verbs::{QueuePairState, RecvRequest, SendRequest, Sge, WcStatus};
+use ibnet_verbs::{QueuePairState, RecvRequest, SendRequest, Sge, WcStatus};
 
 use crate::behaviour::Outcome::{Accepted, Ended, Errno, Is, Number, State};
 use crate::behaviour::{Behaviour, Deviation, Observed, Outcome, Place, answer};

@@ -1,6 +1,6 @@
 //! Who may access which memory: keys, ranges, domains and permissions, and what each end is told.
 
-use verbs::{Access, EventType, QueuePairState, RecvRequest, SendRequest, WcStatus};
+use ibnet_verbs::{Access, EventType, QueuePairState, RecvRequest, SendRequest, WcStatus};
 
 use crate::behaviour::Outcome::{Ended, Event, Nothing, State};
 use crate::behaviour::{Behaviour, Deviation, Failure, Observed, Outcome, Place};

@@ -1,6 +1,6 @@
 //! Which requests report, and how long requests hold their places in the send queue.
 
-use verbs::{SendRequest, WcStatus};
+use ibnet_verbs::{SendRequest, WcStatus};
 
 use crate::behaviour::Outcome::{Accepted, Ended, Errno, Is, Nothing};
 use crate::behaviour::{Behaviour, Deviation, Failure, Observed, Outcome, Place, answer};

@@ -1,7 +1,7 @@
 //! The states of a queue pair and the steps between them.
 
-use verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_state};
-use verbs::{Access, EventType, QueuePairState, SendRequest, WcStatus};
+use ibnet_verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_state};
+use ibnet_verbs::{Access, EventType, QueuePairState, SendRequest, WcStatus};
 
 use crate::behaviour::Outcome::{Accepted, Ended, Errno, Event, Is, Nothing, State};
 use crate::behaviour::{Behaviour, Deviation, Failure, Observed, Outcome, Place, answer};
@@ -300,7 +300,7 @@ fn established(stage: &Stage) -> Observed {
     b.receive_immediates([70])?;
     a.send(&mut [SendRequest::send(1, None).signaled()])?;
     ends(&a.send_cq, 1)?;
-    let is_meant = |event: &verbs::AsyncEvent| event.is_qp(&b.qp);
+    let is_meant = |event: &ibnet_verbs::AsyncEvent| event.is_qp(&b.qp);
     Ok(vec![event_about(&b.context, is_meant)?])
 }
 

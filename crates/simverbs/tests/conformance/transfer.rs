@@ -1,6 +1,6 @@
 //! Moving data: writes, reads and sends, their order, and messages of no bytes or too many.
 
-use verbs::{
+use ibnet_verbs::{
     Access, QueuePairState, RecvRequest, RemoteAddress, SendRequest, Sge, WcOpcode, WcStatus,
 };
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use simverbs::When;
-use verbs::{CompletionChannel, RecvRequest, SendRequest, WcStatus};
+use ibnet_simverbs::When;
+use ibnet_verbs::{CompletionChannel, RecvRequest, SendRequest, WcStatus};
 
 use crate::pairs::{End, Setup, open_all, two_roce};
 
 /// A pair whose receiver has a channel.
-fn pair() -> (simverbs::Fabric, End, End, CompletionChannel) {
+fn pair() -> (ibnet_simverbs::Fabric, End, End, CompletionChannel) {
     let fabric = two_roce().build().unwrap();
     let contexts = open_all(&fabric);
     let setup = Setup::default();

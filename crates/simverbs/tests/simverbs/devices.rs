@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use simverbs::{
+use ibnet_simverbs::{
     BuildError, ContextKind, DeviceSpec, Fabric, GidSlot, LaneSpeed, Limits, OptionalFunction,
     PortSpec, Width,
 };
-use verbs::{Ece, LinkLayer, Mtu, PortState};
+use ibnet_verbs::{Ece, LinkLayer, Mtu, PortState};
 
 use crate::pairs::{Pair, Setup, open_all, options};
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use simverbs::{DeviceSpec, Fabric, GidSlot};
-use verbs::{Context, EventType, QueuePairState, SendRequest, WcStatus};
+use ibnet_simverbs::{DeviceSpec, Fabric, GidSlot};
+use ibnet_verbs::{Context, EventType, QueuePairState, SendRequest, WcStatus};
 
 use crate::pairs::{Pair, Setup, in_both_modes, open_all, two_roce};
 
@@ -110,7 +110,7 @@ fn the_first_packet_in_rtr_is_reported() {
 fn a_queue_pair_is_not_destroyed_before_its_events_are_acknowledged() {
     let setup = Setup::default();
     let Pair { a, b, fabric } = Pair::free_running(&setup);
-    let remote = verbs::RemoteAddress::default();
+    let remote = ibnet_verbs::RemoteAddress::default();
     a.send(&mut [SendRequest::write(1, a.sge(0, 8), remote)])
         .unwrap();
     let event = b.context.next_event().unwrap().unwrap();
@@ -172,7 +172,7 @@ fn events_that_nobody_took_go_with_their_object() {
     a.send(&mut [SendRequest::write(
         1,
         a.sge(0, 8),
-        verbs::RemoteAddress::default(),
+        ibnet_verbs::RemoteAddress::default(),
     )])
     .unwrap();
     assert!(is_readable(&context.async_fd()));
@@ -259,7 +259,7 @@ fn a_device_that_is_removed_is_gone() {
             "as a descriptor that hung up"
         );
         assert_eq!(a.outcomes(), [(5, WcStatus::WR_FLUSH_ERR)]);
-        let errno = |error: verbs::Error| error.errno();
+        let errno = |error: ibnet_verbs::Error| error.errno();
         assert_eq!(a.context.port(1).map_err(errno), Err(Some(libc::EIO)));
         assert_eq!(
             a.context.create_cq(4).map(|_| ()).map_err(errno),
@@ -274,6 +274,11 @@ fn a_device_that_is_removed_is_gone() {
             fabric.step();
             b.poll();
         }
-        assert!(fabric.counters().lost(simverbs::LossReason::DeviceRemoved) > 0);
+        assert!(
+            fabric
+                .counters()
+                .lost(ibnet_simverbs::LossReason::DeviceRemoved)
+                > 0
+        );
     });
 }

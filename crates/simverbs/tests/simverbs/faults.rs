@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use simverbs::{DeviceSpec, Fabric, Stage, Target, Verb, When};
-use verbs::{
+use ibnet_simverbs::{DeviceSpec, Fabric, Stage, Target, Verb, When};
+use ibnet_verbs::{
     Access, Error, EventType, QueuePairState, RecvRequest, SendRequest, WcStatus, WorkCompletion,
 };
 
@@ -61,7 +61,10 @@ fn every_verb_can_fail() {
     let _fault = once(Verb::QueryEce, libc::EIO);
     assert_eq!(errno(qp.ece()), Some(libc::EIO));
     let _fault = once(Verb::SetEce, libc::EIO);
-    assert_eq!(errno(qp.set_ece(&verbs::Ece::default())), Some(libc::EIO));
+    assert_eq!(
+        errno(qp.set_ece(&ibnet_verbs::Ece::default())),
+        Some(libc::EIO)
+    );
     let _fault = once(Verb::RequestNotification, libc::EIO);
     assert_eq!(errno(cq.request_notification(false)), Some(libc::EIO));
     let _fault = once(Verb::PollCq, libc::EIO);

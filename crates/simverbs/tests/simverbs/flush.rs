@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use simverbs::When;
-use verbs::{Access, MemoryRegion, QueuePairState, RecvRequest, SendRequest, Sge, WcStatus};
+use ibnet_simverbs::When;
+use ibnet_verbs::{Access, MemoryRegion, QueuePairState, RecvRequest, SendRequest, Sge, WcStatus};
 
 use crate::pairs::{Memory, Pair, Setup, in_both_modes};
 
@@ -52,7 +52,7 @@ fn a_failure_comes_first_and_then_what_was_behind_it() {
         let fault =
             fabric
                 .faults()
-                .fail_work(&a.qp, When::Nth(2), status, simverbs::Stage::NotSent);
+                .fail_work(&a.qp, When::Nth(2), status, ibnet_simverbs::Stage::NotSent);
         let mut chain = [1, 2, 3].map(|wr_id| SendRequest::write(wr_id, a.sge(0, 8), b.remote(0)));
         a.send(&mut chain).unwrap();
         fabric.run_until_idle();

@@ -1,7 +1,7 @@
 //! GID tables: their contents, their holes, and every way of reading them.
 
-use simverbs::{DeviceSpec, Fabric, FabricBuilder, GidSlot, OptionalFunction, PortSpec};
-use verbs::{Context, Gid, GidEntry, GidType};
+use ibnet_simverbs::{DeviceSpec, Fabric, FabricBuilder, GidSlot, OptionalFunction, PortSpec};
+use ibnet_verbs::{Context, Gid, GidEntry, GidType};
 
 use crate::pairs::open_all;
 
@@ -65,8 +65,8 @@ fn every_way_of_reading_gives_the_same_entries() {
 fn a_table_without_holes_is_read_at_once() {
     let (fabric, context) = open(builder([slots()[0], slots()[2]]));
     let read = fabric.library().functions().query_gid_table.unwrap();
-    let mut entries = [verbs::sys::ibv_gid_entry::default(); 32];
-    let size = size_of::<verbs::sys::ibv_gid_entry>();
+    let mut entries = [ibnet_verbs::sys::ibv_gid_entry::default(); 32];
+    let size = size_of::<ibnet_verbs::sys::ibv_gid_entry>();
     // SAFETY: the context is open, and the array as long as said.
     let mut read =
         |capacity| unsafe { read(context.as_raw(), entries.as_mut_ptr(), capacity, 0, size) };

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use simverbs::{DeviceSpec, Fabric, Target, When};
+use ibnet_simverbs::{DeviceSpec, Fabric, Target, When};
 
 use crate::pairs::{Pair, Setup, open_all, two_roce};
 

@@ -1,6 +1,6 @@
 //! Keys, ranges, domains and permissions: what is refused, and how.
 
-use verbs::{
+use ibnet_verbs::{
     Access, EventType, QueuePairState, RecvRequest, RemoteAddress, SendRequest, Sge, WcStatus,
 };
 

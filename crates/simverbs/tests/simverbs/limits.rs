@@ -3,8 +3,8 @@
 use std::io;
 use std::ptr;
 
-use simverbs::{DeviceSpec, Fabric, Limits, PortSpec};
-use verbs::{Access, Context, QueuePairOptions, SendRequest, WcStatus};
+use ibnet_simverbs::{DeviceSpec, Fabric, Limits, PortSpec};
+use ibnet_verbs::{Access, Context, QueuePairOptions, SendRequest, WcStatus};
 
 use crate::pairs::{Memory, Pair, Setup, open_all, options};
 
@@ -13,7 +13,7 @@ fn context_with(limits: Limits) -> Context {
     open_all(&Fabric::builder().device(device).build().unwrap()).remove(0)
 }
 
-fn errno<T>(result: Result<T, verbs::Error>) -> Option<i32> {
+fn errno<T>(result: Result<T, ibnet_verbs::Error>) -> Option<i32> {
     result.err().unwrap().errno()
 }
 
@@ -182,10 +182,10 @@ fn objects_of_different_contexts_do_not_go_together() {
     let pd = contexts[0].allocate_pd().unwrap();
     let cqs = [0, 1].map(|index: usize| contexts[index].create_cq(8).unwrap());
     for (send, receive) in [(0, 1), (1, 0)] {
-        let mut attributes = verbs::sys::ibv_qp_init_attr {
+        let mut attributes = ibnet_verbs::sys::ibv_qp_init_attr {
             send_cq: cqs[send].as_raw(),
             recv_cq: cqs[receive].as_raw(),
-            qp_type: verbs::sys::ibv_qp_type::IBV_QPT_RC,
+            qp_type: ibnet_verbs::sys::ibv_qp_type::IBV_QPT_RC,
             ..Default::default()
         };
         // SAFETY: the domain and the queues exist.

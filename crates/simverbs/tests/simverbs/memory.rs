@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
-use simverbs::{DeviceSpec, Fabric, OptionalFunction};
-use verbs::sys::ibv_access_flags;
-use verbs::{
+use ibnet_simverbs::{DeviceSpec, Fabric, OptionalFunction};
+use ibnet_verbs::sys::ibv_access_flags;
+use ibnet_verbs::{
     Access, Error, ForkStatus, MemoryRegion, ProtectionDomain, RemoteAddress, SendRequest, WcStatus,
 };
 
@@ -253,7 +253,7 @@ fn deregistering_waits_for_copies() {
             )
         };
         source.write(0, &[round + 1; 64]);
-        let sge = verbs::Sge {
+        let sge = ibnet_verbs::Sge {
             address: from.address(),
             length: big as u32,
             lkey: from.lkey(),

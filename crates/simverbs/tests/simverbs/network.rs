@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use simverbs::{DeviceSpec, Fabric, GidSlot, LossReason, PortSpec};
-use verbs::{EventType, PortState, SendRequest, WcStatus};
+use ibnet_simverbs::{DeviceSpec, Fabric, GidSlot, LossReason, PortSpec};
+use ibnet_verbs::{EventType, PortState, SendRequest, WcStatus};
 
 use crate::pairs::{End, Pair, Setup, in_both_modes, open_all, two_roce};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use verbs::{SendRequest, WcStatus};
+use ibnet_verbs::{SendRequest, WcStatus};
 
 use crate::pairs::{End, Pair, Setup, in_both_modes, open_all, two_roce};
 
 /// Several connections between two devices.
-fn connections(seed: u64, number: usize) -> (simverbs::Fabric, Vec<(End, End)>) {
+fn connections(seed: u64, number: usize) -> (ibnet_simverbs::Fabric, Vec<(End, End)>) {
     let fabric = two_roce().stepped(seed).build().unwrap();
     let contexts = open_all(&fabric);
     let setup = Setup::default();
@@ -103,7 +103,7 @@ fn data_is_there_before_its_completion() {
         let Pair { a, b, fabric } = &pair;
         let tear = fabric
             .faults()
-            .tear_messages("sim0", simverbs::When::ALWAYS);
+            .tear_messages("sim0", ibnet_simverbs::When::ALWAYS);
         b.receive_immediates([5]);
         a.memory.write(0, &[3; 1000]);
         let data = SendRequest::write(1, a.sge(0, 500), b.remote(0));

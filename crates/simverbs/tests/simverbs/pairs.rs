@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use simverbs::{DeviceSpec, Fabric, FabricBuilder};
-use verbs::{
+use ibnet_simverbs::{DeviceSpec, Fabric, FabricBuilder};
+use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, Error, GidType, GlobalRoute,
     InitAttributes, LinkLayer, MemoryRegion, Mtu, PostError, ProtectionDomain, QueuePair,
     QueuePairOptions, ReadyToReceive, ReadyToSend, RecvRequest, RemoteAddress, SendRequest, Sge,

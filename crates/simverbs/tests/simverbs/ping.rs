@@ -1,7 +1,7 @@
 //! The plain operations, on every kind of device and in both modes.
 
-use simverbs::{ContextKind, DeviceSpec, Fabric, FabricBuilder, OptionalFunction};
-use verbs::{Mtu, RecvRequest, SendRequest, WcOpcode, WcStatus};
+use ibnet_simverbs::{ContextKind, DeviceSpec, Fabric, FabricBuilder, OptionalFunction};
+use ibnet_verbs::{Mtu, RecvRequest, SendRequest, WcOpcode, WcStatus};
 
 use crate::pairs::{Pair, Setup, two_roce};
 

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use simverbs::{DeviceSpec, Fabric, PortSpec, Random, Target, TraceEntry, When};
-use verbs::{RecvRequest, SendRequest, WcOpcode, WcStatus};
+use ibnet_simverbs::{DeviceSpec, Fabric, PortSpec, Random, Target, TraceEntry, When};
+use ibnet_verbs::{RecvRequest, SendRequest, WcOpcode, WcStatus};
 
 use crate::pairs::{End, Setup, open_all};
 

@@ -2,8 +2,10 @@
 
 use std::ptr;
 
-use verbs::sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
-use verbs::{EventType, QueuePairOptions, QueuePairState, RecvRequest, SendRequest, WcStatus};
+use ibnet_verbs::sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use ibnet_verbs::{
+    EventType, QueuePairOptions, QueuePairState, RecvRequest, SendRequest, WcStatus,
+};
 
 use crate::pairs::{End, Pair, Setup, in_both_modes, options};
 
@@ -162,7 +164,7 @@ fn data_is_gathered_from_and_scattered_to_several_elements() {
         let element = |end: &End, at, length| ibv_sge::from(end.sge(at, length).unwrap());
         let mut source = [element(a, 0, 3), element(a, 1000, 3), element(a, 2001, 5)];
         let mut target = [element(b, 50, 4), element(b, 70, 0), element(b, 90, 100)];
-        let mut receive = verbs::sys::ibv_recv_wr {
+        let mut receive = ibnet_verbs::sys::ibv_recv_wr {
             wr_id: 5,
             sg_list: target.as_mut_ptr(),
             num_sge: 3,
@@ -197,15 +199,15 @@ fn data_is_gathered_from_and_scattered_to_several_elements() {
     });
 }
 
-fn connect(own: &End, qp: &verbs::QueuePair, peer: &End, peer_qp: &verbs::QueuePair) {
+fn connect(own: &End, qp: &ibnet_verbs::QueuePair, peer: &End, peer_qp: &ibnet_verbs::QueuePair) {
     let setup = Setup::default();
-    qp.to_init(&verbs::InitAttributes {
+    qp.to_init(&ibnet_verbs::InitAttributes {
         port: 1,
         pkey_index: 0,
         access: setup.access,
     })
     .unwrap();
-    qp.to_rtr(&verbs::ReadyToReceive {
+    qp.to_rtr(&ibnet_verbs::ReadyToReceive {
         remote_qp: peer_qp.number(),
         ..own.to_rtr(peer, &setup)
     })

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use simverbs::{DeviceSpec, Fabric, LossReason, PortSpec, TraceEvent};
-use verbs::{Mtu, QueuePairState, RemoteAddress, SendRequest, WcStatus};
+use ibnet_simverbs::{DeviceSpec, Fabric, LossReason, PortSpec, TraceEvent};
+use ibnet_verbs::{Mtu, QueuePairState, RemoteAddress, SendRequest, WcStatus};
 
 use crate::pairs::{End, Pair, Setup, two_roce};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use verbs::{QueuePairState, RecvRequest, SendRequest, WcStatus};
+use ibnet_verbs::{QueuePairState, RecvRequest, SendRequest, WcStatus};
 
 use crate::pairs::{Pair, Setup};
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use simverbs::{BuildError, DeviceSpec, Fabric, GidSlot, PortSpec, Stage, Target, Verb, When};
-use verbs::{EventType, Gid, GidType, SendRequest, WcStatus};
+use ibnet_simverbs::{
+    BuildError, DeviceSpec, Fabric, GidSlot, PortSpec, Stage, Target, Verb, When,
+};
+use ibnet_verbs::{EventType, Gid, GidType, SendRequest, WcStatus};
 
 use crate::pairs::{Pair, Setup};
 

@@ -1,8 +1,8 @@
 //! The states of a queue pair, the steps between them, and what each step demands.
 
-use simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec, When};
-use verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_state};
-use verbs::{
+use ibnet_simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec, When};
+use ibnet_verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_state};
+use ibnet_verbs::{
     Access, Destination, EventType, InitAttributes, Mtu, QueuePair, QueuePairState, ReadyToReceive,
     RecvRequest, SendRequest, WcStatus,
 };
@@ -183,11 +183,11 @@ fn values_are_bounded() {
             max_dest_rd_atomic: 17,
             ..rtr
         },
-        with_route(verbs::GlobalRoute {
+        with_route(ibnet_verbs::GlobalRoute {
             sgid_index: 4,
             ..route
         }),
-        with_route(verbs::GlobalRoute {
+        with_route(ibnet_verbs::GlobalRoute {
             sgid_index: 200,
             ..route
         }),
@@ -202,7 +202,7 @@ fn values_are_bounded() {
     }
     // Nobody has that address.
     let stranger = GidSlot::roce_v2([10, 9, 9, 9].into()).gid().unwrap();
-    let unknown = with_route(verbs::GlobalRoute {
+    let unknown = with_route(ibnet_verbs::GlobalRoute {
         dgid: stranger,
         ..route
     });
@@ -232,7 +232,7 @@ fn a_port_that_demands_a_global_route_gets_one() {
     a.init(&setup).unwrap();
     let mut rtr = a.to_rtr(b, &setup);
     assert_eq!(a.qp.to_rtr(&rtr).unwrap_err().errno(), Some(libc::EINVAL));
-    let route = verbs::GlobalRoute {
+    let route = ibnet_verbs::GlobalRoute {
         dgid: b.context.gid(1, 0).unwrap(),
         sgid_index: 0,
         hop_limit: 1,
@@ -254,7 +254,7 @@ fn requests_are_taken_only_in_the_right_states() {
     let Pair { a, b, fabric } = &pair;
     let send = || a.send(&mut [SendRequest::write(1, None, b.remote(0)).signaled()]);
     let receive = || a.receive(&mut [RecvRequest::new(2)]);
-    let refused = |result: Result<(), verbs::PostError>| {
+    let refused = |result: Result<(), ibnet_verbs::PostError>| {
         let error = result.unwrap_err();
         assert_eq!((error.errno(), error.accepted), (Some(libc::EINVAL), 0));
     };
@@ -477,10 +477,10 @@ fn only_reliable_connections_are_made() {
         context.allocate_pd().unwrap(),
         context.create_cq(4).unwrap(),
     );
-    let mut attributes = verbs::sys::ibv_qp_init_attr {
+    let mut attributes = ibnet_verbs::sys::ibv_qp_init_attr {
         send_cq: cq.as_raw(),
         recv_cq: cq.as_raw(),
-        qp_type: verbs::sys::ibv_qp_type::IBV_QPT_UD,
+        qp_type: ibnet_verbs::sys::ibv_qp_type::IBV_QPT_UD,
         ..Default::default()
     };
     // SAFETY: the domain and the queue exist.

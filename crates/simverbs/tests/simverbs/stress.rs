@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use simverbs::{Random, Target, When};
-use verbs::{Access, RecvRequest, RemoteAddress, SendRequest, Sge, WcStatus};
+use ibnet_simverbs::{Random, Target, When};
+use ibnet_verbs::{Access, RecvRequest, RemoteAddress, SendRequest, Sge, WcStatus};
 
 use crate::pairs::{End, LENGTH, Memory, Pair, Setup, open_all, two_roce};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use simverbs::{Random, When};
-use verbs::{SendRequest, WcStatus};
+use ibnet_simverbs::{Random, When};
+use ibnet_verbs::{SendRequest, WcStatus};
 
 use crate::pairs::{Pair, Setup, two_roce};
 

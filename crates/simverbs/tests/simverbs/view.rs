@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-use simverbs::{DeviceSpec, Fabric, RegionKind};
-use verbs::{
+use ibnet_simverbs::{DeviceSpec, Fabric, RegionKind};
+use ibnet_verbs::{
     Access, AddressVector, Destination, GidType, GlobalRoute, InitAttributes, Mtu, QueuePairState,
     ReadyToReceive, ReadyToSend,
 };
@@ -155,7 +155,7 @@ fn data_direct_is_told_of_and_registers() {
     assert_eq!(contexts[1].data_direct_path().unwrap(), None);
 
     let fd = file(8192);
-    let register = |context: &verbs::Context, is_direct: bool| {
+    let register = |context: &ibnet_verbs::Context, is_direct: bool| {
         let pd = context.allocate_pd().unwrap();
         let (fd, access) = (fd.as_fd(), Access::LOCAL_WRITE);
         // SAFETY: the file is kept until the region is gone.

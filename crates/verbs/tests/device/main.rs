@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use verbs::{
+use ibnet_verbs::{
     Access, Context, Destination, Error, Functions, InitAttributes, Library, LinkLayer, PortState,
     QueuePairOptions, QueuePairState, RecvRequest, RemoteAddress, SendRequest, Sge, Sysfs,
     WcOpcode, WcStatus,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use verbs::{
+use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, Error, GidType, GlobalRoute,
     InitAttributes, LinkLayer, MemoryRegion, QueuePair, QueuePairOptions, ReadyToReceive,
     ReadyToSend, RecvRequest, RemoteAddress, SendRequest, Sge, WorkCompletion,
@@ -20,7 +20,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    pub(crate) fn new(pd: &verbs::ProtectionDomain, fill: u8) -> Self {
+    pub(crate) fn new(pd: &ibnet_verbs::ProtectionDomain, fill: u8) -> Self {
         let start = Box::leak(vec![fill; SIZE].into_boxed_slice()).as_mut_ptr();
         let access = Access::LOCAL_WRITE
             | Access::REMOTE_WRITE

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use verbs::layout::RawCompletion;
-use verbs::{Error, WcStatus, WorkCompletion};
+use ibnet_verbs::layout::RawCompletion;
+use ibnet_verbs::{Error, WcStatus, WorkCompletion};
 
 use crate::fake::{Failure, called, context, fail, fake, set_errno};
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
-use verbs::Error;
+use ibnet_verbs::Error;
 
 use crate::fake::{
     Failure, called, context, context_of, device, fail, fake, oldest_functions, set_errno,

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use verbs::sys::{IBV_FORK_DISABLED, IBV_FORK_ENABLED};
-use verbs::{Error, ForkStatus, Transport};
+use ibnet_verbs::sys::{IBV_FORK_DISABLED, IBV_FORK_ENABLED};
+use ibnet_verbs::{Error, ForkStatus, Transport};
 
 use crate::fake::{
     Failure, called, fail, fake, functions, library_of, oldest_functions, set_errno,

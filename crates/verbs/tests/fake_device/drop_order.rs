@@ -1,6 +1,6 @@
 //! In which order things are destroyed, whatever the order in which their owners are dropped.
 
-use verbs::Access;
+use ibnet_verbs::Access;
 
 use crate::fake::{Failure, called, context, fail, fake};
 use crate::queue_pairs::options;

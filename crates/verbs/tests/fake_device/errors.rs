@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::io;
 
-use verbs::{Error, PostError};
+use ibnet_verbs::{Error, PostError};
 
 use crate::fake::{Failure, context, fail};
 
@@ -31,18 +31,18 @@ fn errors_and_resources_cross_threads() {
     fn cross<T: Send + Sync + 'static>() {}
     cross::<Error>();
     cross::<PostError>();
-    cross::<verbs::LoadError>();
-    cross::<verbs::Library>();
-    cross::<verbs::Device>();
-    cross::<verbs::Context>();
-    cross::<verbs::ProtectionDomain>();
-    cross::<verbs::MemoryRegion>();
-    cross::<verbs::CompletionChannel>();
-    cross::<verbs::CompletionEvent>();
-    cross::<verbs::CompletionQueue>();
-    cross::<verbs::QueuePair>();
-    cross::<verbs::AsyncEvent>();
-    cross::<verbs::SendRequest>();
-    cross::<verbs::RecvRequest>();
-    cross::<verbs::WorkCompletion>();
+    cross::<ibnet_verbs::LoadError>();
+    cross::<ibnet_verbs::Library>();
+    cross::<ibnet_verbs::Device>();
+    cross::<ibnet_verbs::Context>();
+    cross::<ibnet_verbs::ProtectionDomain>();
+    cross::<ibnet_verbs::MemoryRegion>();
+    cross::<ibnet_verbs::CompletionChannel>();
+    cross::<ibnet_verbs::CompletionEvent>();
+    cross::<ibnet_verbs::CompletionQueue>();
+    cross::<ibnet_verbs::QueuePair>();
+    cross::<ibnet_verbs::AsyncEvent>();
+    cross::<ibnet_verbs::SendRequest>();
+    cross::<ibnet_verbs::RecvRequest>();
+    cross::<ibnet_verbs::WorkCompletion>();
 }

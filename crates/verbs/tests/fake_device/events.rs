@@ -1,10 +1,10 @@
 //! Asynchronous events.
 
-use verbs::sys::{
+use ibnet_verbs::sys::{
     IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR,
     IBV_EVENT_QP_FATAL, ibv_async_event, ibv_async_event__bindgen_ty_1 as element,
 };
-use verbs::{Error, EventType};
+use ibnet_verbs::{Error, EventType};
 
 use crate::fake::{Failure, called, context, fail, fake};
 use crate::queue_pairs::queue_pair;

@@ -6,8 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use verbs::sys::{ibv_gid, ibv_gid_entry};
-use verbs::{Error, Functions, Gid, GidTableEntry, GidType, Netdev, NetdevKind, Sysfs};
+use ibnet_verbs::sys::{ibv_gid, ibv_gid_entry};
+use ibnet_verbs::{Error, Functions, Gid, GidTableEntry, GidType, Netdev, NetdevKind, Sysfs};
 
 use crate::fake::{Failure, called, context_of, fail, fake, functions, oldest_functions};
 

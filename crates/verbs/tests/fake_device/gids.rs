@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use verbs::sys::{ibv_gid, ibv_gid_entry};
-use verbs::{Error, Functions, Gid, GidEntry, GidType};
+use ibnet_verbs::sys::{ibv_gid, ibv_gid_entry};
+use ibnet_verbs::{Error, Functions, Gid, GidEntry, GidType};
 
 use crate::fake::{Failure, called, context, context_of, fail, fake, functions, oldest_functions};
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::ptr;
 
-use verbs::{Access, Error, ProtectionDomain};
+use ibnet_verbs::{Access, Error, ProtectionDomain};
 
 use crate::fake::{Failure, called, context, context_of, fail, fake, oldest_functions, set_errno};
 
@@ -15,7 +15,7 @@ fn registered() -> (&'static str, usize, u64, u32) {
 }
 
 /// Registers some bytes of this test's own.
-fn register(pd: &ProtectionDomain, access: Access) -> Result<verbs::MemoryRegion, Error> {
+fn register(pd: &ProtectionDomain, access: Access) -> Result<ibnet_verbs::MemoryRegion, Error> {
     let memory: &'static mut [u8] = Box::leak(vec![0; 4096].into_boxed_slice());
     // SAFETY: the memory is never freed and not used otherwise.
     unsafe { pd.register(memory.as_mut_ptr(), memory.len(), access) }
@@ -97,7 +97,7 @@ fn the_limits_of_registrations_are_named() {
     for part in ["fake_0", "4096 bytes", "LOCAL_WRITE", "max_mr"] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    let is_bound = verbs::LockedMemory::of_this_process().limit.is_some();
+    let is_bound = ibnet_verbs::LockedMemory::of_this_process().limit.is_some();
     assert_eq!(text.contains("ulimit -l"), is_bound, "{text}");
     set_errno(libc::ENOMEM);
     fail("reg_mr", Failure::Silent);

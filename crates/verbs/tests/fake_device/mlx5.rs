@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use verbs::{Access, Context, Error};
+use ibnet_verbs::{Access, Context, Error};
 
 use crate::fake::{Failure, called, context, fail, fake, functions, library_of, mlx5_functions};
 

@@ -1,6 +1,6 @@
 //! Querying ports: the extended and the exported way, speeds, and values nobody knows yet.
 
-use verbs::{Error, LinkLayer, Mtu, PortState};
+use ibnet_verbs::{Error, LinkLayer, Mtu, PortState};
 
 use crate::fake::{
     Extended, Failure, called, context, context_of, fail, fake, oldest_functions, set_errno,

@@ -1,7 +1,7 @@
 //! Posting: how chains reach the driver, and how much of one was accepted.
 
-use verbs::sys::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
-use verbs::{QueuePair, RecvRequest, RemoteAddress, SendRequest, Sge};
+use ibnet_verbs::sys::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
+use ibnet_verbs::{QueuePair, RecvRequest, RemoteAddress, SendRequest, Sge};
 
 use crate::fake::{Failure, Received, Sent, called, context, fail, fake, set_errno};
 use crate::queue_pairs::queue_pair;
@@ -16,12 +16,12 @@ const REMOTE: RemoteAddress = RemoteAddress {
     rkey: 0x22,
 };
 
-fn send(qp: &QueuePair, chain: &mut [SendRequest]) -> Result<(), verbs::PostError> {
+fn send(qp: &QueuePair, chain: &mut [SendRequest]) -> Result<(), ibnet_verbs::PostError> {
     // SAFETY: the scripted device does not touch the memory.
     unsafe { qp.post_send(chain) }
 }
 
-fn receive(qp: &QueuePair, chain: &mut [RecvRequest]) -> Result<(), verbs::PostError> {
+fn receive(qp: &QueuePair, chain: &mut [RecvRequest]) -> Result<(), ibnet_verbs::PostError> {
     // SAFETY: the scripted device does not touch the memory.
     unsafe { qp.post_recv(chain) }
 }

@@ -1,7 +1,7 @@
 //! Making queue pairs and completion queues, and their enhanced connection establishment.
 
-use verbs::sys::{ibv_qp_attr, ibv_qp_cap, ibv_qp_type};
-use verbs::{CompletionQueue, Context, Ece, Error, Functions, QueuePair, QueuePairOptions};
+use ibnet_verbs::sys::{ibv_qp_attr, ibv_qp_cap, ibv_qp_type};
+use ibnet_verbs::{CompletionQueue, Context, Ece, Error, Functions, QueuePair, QueuePairOptions};
 
 use crate::fake::{Failure, called, context, context_of, fail, fake, functions, oldest_functions};
 
@@ -172,7 +172,7 @@ fn ece_is_queried_and_set_where_there_is_any() {
 #[test]
 fn a_table_can_wrap_another() {
     unsafe extern "C" fn refuse(
-        _: *mut verbs::sys::ibv_qp,
+        _: *mut ibnet_verbs::sys::ibv_qp,
         _: *mut ibv_qp_attr,
         _: std::os::raw::c_int,
     ) -> std::os::raw::c_int {

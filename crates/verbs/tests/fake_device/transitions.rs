@@ -1,7 +1,7 @@
 //! Moving queue pairs between states, and asking in which they are.
 
-use verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state};
-use verbs::{
+use ibnet_verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state};
+use ibnet_verbs::{
     Access, AddressVector, Destination, Error, Gid, GlobalRoute, InitAttributes, Mtu,
     QueuePairState, ReadyToReceive, ReadyToSend,
 };

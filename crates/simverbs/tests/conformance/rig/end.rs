@@ -1,6 +1,6 @@
 //! [`End`] and [`Pair`]: two ends of a connection, each with its own memory, domain and queues.
 
-use verbs::{
+use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, Error, EventType, GidEntry,
     GidType, GlobalRoute, InitAttributes, LinkLayer, MemoryRegion, Mtu, PostError,
     ProtectionDomain, QueuePair, QueuePairOptions, QueuePairState, ReadyToReceive, ReadyToSend,

@@ -3,11 +3,11 @@
 
 use std::ptr;
 
-use verbs::sys::{
+use ibnet_verbs::sys::{
     ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge,
     ibv_wr_opcode,
 };
-use verbs::{Destination, QueuePair, QueuePairState, ReadyToReceive, ReadyToSend, Sge};
+use ibnet_verbs::{Destination, QueuePair, QueuePairState, ReadyToReceive, ReadyToSend, Sge};
 
 use super::end::PORT;
 use crate::behaviour::{Outcome, returned};
@@ -22,7 +22,7 @@ pub(crate) fn modify(qp: &QueuePair, attributes: &mut ibv_qp_attr, mask: bits) -
 /// All attributes that are needed on the way to RTS, and the masks of the three steps: to INIT, to
 /// RTR and to RTS.
 pub(crate) fn attributes(
-    access: verbs::Access,
+    access: ibnet_verbs::Access,
     rtr: &ReadyToReceive,
     rts: &ReadyToSend,
 ) -> (ibv_qp_attr, [bits; 3]) {

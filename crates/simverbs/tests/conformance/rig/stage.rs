@@ -1,7 +1,7 @@
 //! [`Stage`]: the one or two devices that a behaviour is observed on.
 
-use simverbs::{DeviceSpec, Fabric, PortSpec};
-use verbs::{Context, Library, Mtu};
+use ibnet_simverbs::{DeviceSpec, Fabric, PortSpec};
+use ibnet_verbs::{Context, Library, Mtu};
 
 use crate::behaviour::{Failure, Place};
 

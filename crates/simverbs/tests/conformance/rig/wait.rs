@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use verbs::{AsyncEvent, CompletionQueue, Context, WorkCompletion};
+use ibnet_verbs::{AsyncEvent, CompletionQueue, Context, WorkCompletion};
 
 use crate::behaviour::{Failure, Outcome};
 

@@ -4,8 +4,8 @@ use std::mem::offset_of;
 use std::os::raw::{c_char, c_int};
 use std::ptr;
 
-use verbs::layout::{EXTENDED_ABI, VerbsContext};
-use verbs::sys::*;
+use ibnet_verbs::layout::{EXTENDED_ABI, VerbsContext};
+use ibnet_verbs::sys::*;
 
 use super::queues::{poll_cq, post_recv, post_send, req_notify_cq};
 use super::{

@@ -3,8 +3,8 @@
 use std::os::raw::{c_char, c_int};
 use std::ptr;
 
-use verbs::Mlx5Functions;
-use verbs::sys::*;
+use ibnet_verbs::Mlx5Functions;
+use ibnet_verbs::sys::*;
 
 use super::{fake, objects, or_errno, or_null, set_errno};
 

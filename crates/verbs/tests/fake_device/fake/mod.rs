@@ -19,9 +19,9 @@ use std::os::raw::{c_int, c_uint};
 use std::path::PathBuf;
 use std::ptr;
 
-use verbs::layout::RawCompletion;
-use verbs::sys::*;
-use verbs::{Context, Device, Functions, Library};
+use ibnet_verbs::layout::RawCompletion;
+use ibnet_verbs::sys::*;
+use ibnet_verbs::{Context, Device, Functions, Library};
 
 /// What the scripted device answers, and what it was asked.
 pub(crate) struct Fake {

@@ -3,7 +3,7 @@
 use std::os::raw::{c_int, c_uint, c_void};
 use std::ptr;
 
-use verbs::sys::*;
+use ibnet_verbs::sys::*;
 
 use super::{close, descriptor, fake, free, new, or_errno, or_null, set_errno, zeroed};
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::os::raw::{c_int, c_uint, c_void};
 use std::ptr;
 
-use verbs::sys::*;
+use ibnet_verbs::sys::*;
 
 use super::{Received, Sent, enter, fake, or_errno, or_minus_one, set_errno};
 

@@ -54,7 +54,7 @@
 //! One direction, from the end that connected to the end that listened. The receiver announces
 //! buffers, the sender writes into them, in the order announced; a receive can group up to
 //! [`MAX_GROUP`] buffers, told apart by tags. The protocol is described in the module sources:
-//! `handshake`, `ring`, `immediate`.
+//! `wire::message`, `wire::cts`, `wire::immediate`.
 //!
 //! # Threads
 //! Connections are `Send`: their data path belongs to one thread at a time. A [`Registrar`] can be
@@ -65,77 +65,39 @@
 //! A failed connection keeps its [`Error`], and every later call returns it. A peer that closes,
 //! dies or becomes unreachable ends all outstanding requests with an error that names both ends.
 
-mod cause;
-mod channel;
 mod config;
 mod connect;
-mod connecting;
 mod connection;
 mod device;
 mod error;
-mod flush;
-pub mod future;
+mod events;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod handle;
-mod handshake;
-mod hca;
-mod immediate;
-mod inbox;
-mod interface;
-mod introduction;
-mod listener;
-mod matching;
 mod memory;
-mod monitor;
-mod name_list;
-mod nic;
-mod observer;
-mod outgoing;
-mod owned;
-mod pairing;
-mod part_log;
-mod path;
-mod random;
-pub mod raw;
-mod receiver;
-mod region;
-mod requests;
-mod ring;
-mod sender;
-mod service;
-mod shortage;
-mod spread;
-mod stripe;
-#[cfg(test)]
-mod test_folder;
+mod ops;
 mod transport;
-mod work_id;
+mod wire;
 
 /// The crates below, as this one uses them.
 pub use {ibnet_gid as gid, ibnet_mrcache as mrcache, ibnet_verbs as verbs};
 
 pub use config::{
-    Config, ConfigError, DataDirect, Effect, Partition, PathPolicy, RelaxedOrdering, Setting,
-    UnknownVariable, Variable,
+    Config, ConfigError, DataDirect, Effect, Family, HcaFilter, InterfaceFilter, InvalidList,
+    Partition, PathPolicy, Placement, RelaxedOrdering, Setting, UnknownVariable, Variable,
 };
-pub use connecting::Connecting;
+pub use connection::raw;
+pub use connection::{
+    Flush, Observer, Piece, Received, RecvBuffer, RecvConnection, RequestId, SendConnection,
+};
 pub use device::{DeviceInfo, NotPciAddress, PciAddress, PortReport};
 pub use error::{Error, ErrorKind};
-pub use handle::Handle;
-pub use hca::{HcaFilter, Placement};
-pub use interface::{Family, InterfaceFilter};
-pub use listener::{ListenOptions, Listener};
-pub use name_list::InvalidList;
-pub use observer::{Observer, Piece};
-pub use owned::{Buffer, RecvTicket, SendTicket, Unposted};
-pub use receiver::{Flush, Received, RecvBuffer, RecvConnection};
-pub use region::{Region, Registrar};
-pub use requests::RequestId;
-pub use ring::MAX_GROUP;
-pub use sender::SendConnection;
-pub use transport::{ConnectOptions, Transport};
+pub use memory::{Region, Registrar};
+pub use ops::future;
+pub use ops::{Buffer, RecvTicket, SendTicket, Unposted};
+pub use transport::{ConnectOptions, Connecting, ListenOptions, Listener, Transport};
+pub use wire::MAX_GROUP;
+pub use wire::handle::Handle;
 
 /// The example of the README is compiled as a test of the documentation.
 #[cfg(doctest)]

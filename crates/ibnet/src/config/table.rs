@@ -166,7 +166,7 @@ with a warning. Names that begin with `IBNET_` or \
         page.push_str(&format!("| {} | {taken} | {here} |\n", names.join(", ")));
     }
     page.push_str(
-        "\nThis page is made from `crates/ibnet/src/config.rs`; a test keeps it up to date, and \
+        "\nThis page is made from `crates/ibnet/src/config/mod.rs`; a test keeps it up to date, and \
          writes it with `UPDATE_DOCS=1 cargo test -p ibnet --lib config`.\n",
     );
     page

@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use ibnet_verbs::Access;
 
-use crate::channel::Channel;
+use crate::connect::control::Channel;
+use crate::connect::introduction::introduce;
 use crate::connect::peer::{Peer, describe_process};
+use crate::connect::plan::{PathDecision, decide};
 use crate::connect::setup::{Demand, Ends, Remote, Setup};
 use crate::connect::waits::Budget;
-use crate::connection::{Names, Parts};
-use crate::error::Error;
-use crate::flush::Flusher;
-use crate::handle::Cookie;
-use crate::handshake::message::{
-    Endpoint, Hello, Invalid, Message, Party, PathPlan, Plan, QueuePairEnd, RemoteArea, printable,
-};
-use crate::handshake::plan::{PathDecision, decide};
-use crate::introduction::introduce;
-use crate::listener::ListenOptions;
-use crate::memory::Area;
-use crate::nic::Nic;
-use crate::path::{Depths, INLINE, PathSpec};
-use crate::receiver::{
+use crate::connection::flush::Flusher;
+use crate::connection::path::{Depths, INLINE, PathSpec};
+use crate::connection::receiver::{
     ANNOUNCE_QUEUE_DEPTH, COMPLETION_RESERVE, RECEIVE_QUEUE_DEPTH, ReceiverParts, RecvConnection,
 };
-use crate::ring::{self, SIZE_TABLE_BYTES, Staging};
+use crate::connection::{Names, Parts};
+use crate::device::nic::Nic;
+use crate::error::Error;
+use crate::memory::area::Area;
 use crate::transport::Inner;
+use crate::transport::listener::ListenOptions;
+use crate::wire::cts::{self, SIZE_TABLE_BYTES, Staging};
+use crate::wire::handle::Cookie;
+use crate::wire::message::{
+    Endpoint, Hello, Invalid, Message, Party, PathPlan, Plan, QueuePairEnd, RemoteArea, printable,
+};
 
 /// How long a client may take to show the cookie. Until then it may be anybody.
 const STRANGER_LIMIT: Duration = Duration::from_secs(60);
@@ -106,7 +106,7 @@ async fn agree(
     }
 
     let domains = || nic.members().iter().map(|device| &device.pd);
-    let entry_bytes = ring::entry_bytes(nic.members().len());
+    let entry_bytes = cts::entry_bytes(nic.members().len());
     let staging = Staging::new(domains(), entry_bytes)?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let sizes = Area::new(domains(), SIZE_TABLE_BYTES, access)?;

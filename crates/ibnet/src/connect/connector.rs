@@ -5,29 +5,29 @@ use std::sync::Arc;
 
 use ibnet_verbs::Access;
 
-use crate::channel::Channel;
+use crate::connect::control::Channel;
 use crate::connect::dial::dial;
+use crate::connect::interface::Route;
+use crate::connect::introduction::{Introduction, introduce};
+use crate::connect::pairing::obstacle;
 use crate::connect::peer::{Peer, describe_process};
+use crate::connect::service::Service;
 use crate::connect::setup::{Demand, Ends, Remote, Setup};
 use crate::connect::waits::{Budget, Waits};
+use crate::connection::path::{Depths, INLINE, PathSpec};
+use crate::connection::sender::{ANNOUNCED, SendConnection, SenderParts, announcement_receives};
 use crate::connection::{Names, Parts};
 use crate::device::SEND_QUEUE_DEPTH;
+use crate::device::nic::Nic;
 use crate::error::Error;
-use crate::handle::Handle;
-use crate::handshake::message::{
+use crate::memory::area::Area;
+use crate::transport::{ConnectOptions, Inner};
+use crate::wire::cts::{Announced, SIZE_BYTES, SIZE_TABLE_BYTES};
+use crate::wire::handle::Handle;
+use crate::wire::message::{
     Endpoint, Hello, Invalid, MAX_PATHS, Message, Party, Plan, QueuePairEnd, RemoteArea, Wishes,
 };
-use crate::interface::Route;
-use crate::introduction::{Introduction, introduce};
-use crate::memory::Area;
-use crate::nic::Nic;
-use crate::pairing::obstacle;
-use crate::path::{Depths, INLINE, PathSpec};
-use crate::ring::{Announced, SIZE_BYTES, SIZE_TABLE_BYTES};
-use crate::sender::{ANNOUNCED, SendConnection, SenderParts, announcement_receives};
-use crate::service::Service;
-use crate::stripe;
-use crate::transport::{ConnectOptions, Inner};
+use crate::wire::stripe;
 
 /// What is to be connected.
 pub(crate) struct Call {
@@ -156,7 +156,7 @@ fn check(plan: &Plan, own: &Party) -> Result<(), Invalid> {
 }
 
 fn specs(plan: &Plan, own: &Introduction) -> Vec<PathSpec> {
-    let spec = |path: &crate::handshake::message::PathPlan| {
+    let spec = |path: &crate::wire::message::PathPlan| {
         let device = usize::from(path.connector_device);
         PathSpec {
             device,

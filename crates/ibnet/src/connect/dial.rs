@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use nix::libc;
 
-use crate::channel::Channel;
 use crate::config::Config;
+use crate::connect::control::Channel;
+use crate::connect::interface::Route;
+use crate::connect::random;
 use crate::connect::waits::{Patience, Waits};
 use crate::error::Error;
-use crate::interface::Route;
-use crate::owned::later;
-use crate::random;
+use crate::events::waiting::later;
 
 /// An address that does not even refuse is given up after the pauses between all attempts and so much more.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -132,9 +132,9 @@ mod tests {
     use std::task::Context;
 
     use super::*;
-    use crate::channel::listen;
+    use crate::connect::control::listen;
     use crate::connect::waits::polling;
-    use crate::owned::block_on;
+    use crate::events::waiting::block_on;
     use crate::transport::Inner;
 
     fn waits(retries: u32) -> (Arc<Inner>, Waits) {

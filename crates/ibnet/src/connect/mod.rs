@@ -16,7 +16,7 @@
 //! - [`peer`] sends and receives the messages, [`dial`] reaches the listener;
 //! - [`setup`] makes the own ends of the paths.
 //!
-//! The messages and what is believed of them are in [`handshake`](crate::handshake); what users hold is in
+//! The messages and what is believed of them are in [`handshake`](crate::wire); what users hold is in
 //! `connecting` and `listener`.
 
 use std::pin::Pin;
@@ -28,7 +28,14 @@ pub(crate) type Conversation<C> = Pin<Box<dyn Future<Output = Result<C, Error>> 
 
 pub(crate) mod acceptor;
 pub(crate) mod connector;
+pub(crate) mod control;
 pub(crate) mod dial;
+pub(crate) mod interface;
+pub(crate) mod introduction;
+pub(crate) mod pairing;
 pub(crate) mod peer;
+pub(crate) mod plan;
+pub(crate) mod random;
+pub(crate) mod service;
 pub(crate) mod setup;
 pub(crate) mod waits;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::channel::{Channel, Input, READ_SIZE};
+use crate::connect::control::{Channel, Input, READ_SIZE};
 use crate::connect::waits::{Patience, Waits};
 use crate::error::Error;
-use crate::handshake::frame::Decoder;
-use crate::handshake::message::{Invalid, Message, Party, printable};
 use crate::transport::Inner;
+use crate::wire::frame::Decoder;
+use crate::wire::message::{Invalid, Message, Party, printable};
 
 /// The peer, over its socket.
 pub(crate) struct Peer {

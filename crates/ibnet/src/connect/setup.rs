@@ -9,15 +9,15 @@ use ibnet_verbs::{Access, CompletionQueue, QueuePair, RecvRequest};
 use nix::libc;
 
 use crate::config::Config;
+use crate::connect::service::Service;
 use crate::connect::waits::{Budget, Waits};
+use crate::connection::flush;
+use crate::connection::path::{Depths, Join, Path, PathSpec};
+use crate::device::nic::Nic;
 use crate::device::{Device, LocalPort};
 use crate::error::Error;
-use crate::flush;
-use crate::handshake::message::{DeviceOffer, QueuePairEnd};
-use crate::nic::Nic;
-use crate::path::{Depths, Join, Path, PathSpec};
-use crate::service::Service;
 use crate::transport::Inner;
+use crate::wire::message::{DeviceOffer, QueuePairEnd};
 
 /// Receives that are posted with one call.
 pub(crate) const RECEIVE_CHAIN: usize = 32;

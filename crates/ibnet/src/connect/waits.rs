@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::channel::Channel;
+use crate::connect::control::Channel;
 use crate::error::Error;
-use crate::monitor::{Alarm, Attention, Interest, SocketWatch};
-use crate::owned::later;
+use crate::events::waiting::later;
+use crate::events::{Alarm, Attention, Interest, SocketWatch};
 use crate::transport::Inner;
 
 /// The waker of callers that poll.

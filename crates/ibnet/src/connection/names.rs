@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::handshake::message::{DeviceOffer, Link, printable};
+use crate::wire::message::{DeviceOffer, Link, printable};
 
 /// Both ends, for every error message and log line.
 pub(crate) struct Names {

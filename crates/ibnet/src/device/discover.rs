@@ -7,12 +7,13 @@ use ibnet_verbs::{Context, DeviceAttributes, LinkLayer, PortState, ProtectionDom
 use super::card::Function;
 use super::info::DeviceInfo;
 use super::port::{self, LocalPort, PortCache};
-use super::{Changes, Device, gpu_direct, max_message, opening, speed};
+use super::{Device, gpu_direct, max_message, opening, speed};
 use crate::config::{Config, DataDirect, RelaxedOrdering};
 use crate::error::Error;
-use crate::monitor::Monitor;
-use crate::region::Registrations;
-use crate::stripe;
+use crate::events::Changes;
+use crate::events::Monitor;
+use crate::memory::region::Registrations;
+use crate::wire::stripe;
 
 /// What there is.
 pub(crate) struct Found {

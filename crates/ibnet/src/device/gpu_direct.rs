@@ -53,7 +53,7 @@ pub(super) fn can_register_dmabuf(pd: &ProtectionDomain) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
+    use crate::device::test_folder::TestFolder;
 
     #[test]
     fn every_place_and_every_vendor_counts() {

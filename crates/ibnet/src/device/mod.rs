@@ -2,24 +2,26 @@
 //!
 //! One [`Device`] here is one *port* of an RDMA device, because that is what NCCL counts. All ports
 //! of one RDMA device share its context and protection domain. Virtual devices, made of several
-//! ports, are in [`crate::nic`].
+//! ports, are in [`nic`].
 
 mod card;
-mod changes;
 mod describe;
 mod discover;
 mod gpu_direct;
 mod info;
+pub(crate) mod nic;
 mod opening;
 mod pci;
 mod port;
+pub(crate) mod prefix;
 mod speed;
+#[cfg(test)]
+mod test_folder;
 
 use std::sync::Arc;
 
 use ibnet_verbs::DeviceAttributes;
 
-pub(crate) use changes::Changes;
 pub(crate) use discover::{Found, discover};
 pub use info::DeviceInfo;
 pub use pci::{NotPciAddress, PciAddress};
@@ -27,10 +29,10 @@ pub(crate) use port::LocalPort;
 pub use port::PortReport;
 
 use crate::error::Error;
-use crate::handshake::message::{DeviceOffer, Link};
-use crate::monitor::DeviceToken;
-use crate::region::Registrations;
-use crate::stripe;
+use crate::events::DeviceToken;
+use crate::memory::region::Registrations;
+use crate::wire::message::{DeviceOffer, Link};
+use crate::wire::stripe;
 
 /// A port of an opened device.
 pub(crate) struct Device {

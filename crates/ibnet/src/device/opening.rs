@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_node_is_found_by_sysfs() {
-        let root = crate::test_folder::TestFolder::new();
+        let root = crate::device::test_folder::TestFolder::new();
         for (name, owner) in [("uverbs0", "mlx5_0"), ("uverbs3", "mlx5_1")] {
             root.write(&format!("class/infiniband_verbs/{name}/ibdev"), owner);
             root.write(&format!("class/infiniband/{owner}/node_type"), "1: CA");

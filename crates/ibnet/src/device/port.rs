@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use ibnet_gid::RoceVersion;
 use ibnet_verbs::{Context, LinkLayer, PortAttributes, PortState, Sysfs};
 
-use super::changes::Changes;
+use super::prefix::prefix_length;
 use crate::config::{Config, Partition};
 use crate::error::Error;
-use crate::interface;
+use crate::events::Changes;
 
 /// The state of a port at the moment of a connection attempt.
 #[derive(Clone, Debug)]
@@ -219,7 +219,7 @@ impl PortCache {
                     .as_ref()
                     .map_or(ibnet_verbs::Gid([0; 16]), |entry| entry.gid),
                 gid_index,
-                prefix_length: entry.and_then(|entry| interface::prefix_length(&entry.gid)),
+                prefix_length: entry.and_then(|entry| prefix_length(&entry.gid)),
                 roce_version: entry.and_then(|entry| {
                     RoceVersion::of(entry.gid_type).map(|version| match version {
                         RoceVersion::V1 => 1,

@@ -89,7 +89,7 @@ fn is_bond(name: &str, sysfs: &Path, depth: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
+    use crate::device::test_folder::TestFolder;
 
     #[test]
     fn who_knows_best_is_asked_first() {

@@ -4,8 +4,8 @@
 use super::input::Input;
 use super::messages::decode;
 use super::samples::frame;
-use crate::handshake::message::{Closing, MAX_PATHS, Message};
-use crate::part_log::{PartLog, credit};
+use crate::connection::in_flight::{PartLog, credit};
+use crate::wire::message::{Closing, MAX_PATHS, Message};
 
 /// Paths less one; for each path, parts that were posted (2 bytes) and, of them, acknowledged (2
 /// bytes); then how the bytes are made:

@@ -2,9 +2,9 @@
 //! numbers and searches.
 
 use super::input::Input;
-use crate::immediate::{Immediate, SizeTold, lap};
-use crate::inbox::{Arrived, Inbox};
-use crate::ring;
+use crate::connection::recv_window::{Arrived, Inbox};
+use crate::wire::cts;
+use crate::wire::immediate::{Immediate, SizeTold, lap};
 
 /// The model: everything announced since the oldest open entry, in order.
 struct Model {
@@ -102,7 +102,7 @@ pub fn inbox(data: &[u8]) {
         let bits = match input.u8() % 4 {
             0 => {
                 let buffers = 1 + input.below(8) as u8;
-                let capacity = input.u32().min(ring::MAX_CAPACITY);
+                let capacity = input.u32().min(cts::MAX_CAPACITY);
                 let has_room = inbox.has_room(buffers.into());
                 assert_eq!(has_room, model.has_room(buffers.into()));
                 for position in (0..buffers).filter(|_| has_room) {
@@ -124,7 +124,7 @@ pub fn inbox(data: &[u8]) {
                     1 => SizeTold::AsAnnounced,
                     _ => SizeTold::InTable,
                 };
-                let slot = ring::slot(id) as u8;
+                let slot = cts::slot(id) as u8;
                 let lap = lap(id);
                 Immediate {
                     slot,

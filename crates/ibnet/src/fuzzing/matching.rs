@@ -4,8 +4,8 @@
 use ibnet_verbs::ProtectionDomain;
 
 use super::input::Input;
-use crate::matching::Matching;
-use crate::ring::{Announced, ENTRIES, slot};
+use crate::connection::cts_queue::Matching;
+use crate::wire::cts::{Announced, ENTRIES, slot};
 
 /// The model.
 struct Model {

@@ -2,10 +2,10 @@
 
 use super::input::Input;
 use super::samples::{self, frame};
-use crate::handshake::frame::{Decoder, MAX_MESSAGE};
-use crate::handshake::message::{Invalid, MAX_DEVICES, MAX_PATHS, Message, Party, printable};
-use crate::handshake::message::{PROTOCOL, mtu};
-use crate::handshake::plan::decide;
+use crate::connect::plan::decide;
+use crate::wire::frame::{Decoder, MAX_MESSAGE};
+use crate::wire::message::{Invalid, MAX_DEVICES, MAX_PATHS, Message, Party, printable};
+use crate::wire::message::{PROTOCOL, mtu};
 
 /// First byte: whether the rest is a stream (even) or the body of one message, which is put into a
 /// frame that fits (odd). Second byte: the bytes that arrive at a time.

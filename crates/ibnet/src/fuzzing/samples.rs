@@ -1,13 +1,13 @@
 //! One good message of each kind, for inputs that are to get past the first check.
 
-use crate::handle::Cookie;
-use crate::handshake::frame::encode;
-use crate::handshake::message::{
+use crate::connect::service::Service;
+use crate::wire::cts;
+use crate::wire::frame::encode;
+use crate::wire::handle::Cookie;
+use crate::wire::message::{
     Closing, DeviceOffer, EceOptions, Endpoint, Hello, Link, Message, Party, PathPlan, Plan,
     QueuePairEnd, RemoteArea, Wishes,
 };
-use crate::ring;
-use crate::service::Service;
 
 /// What the listener of every target gave to its peers.
 pub(super) const COOKIE: Cookie = *b"a secret cookie!";
@@ -100,8 +100,8 @@ pub(super) fn plan(devices: usize) -> Plan {
     Plan {
         party: party("listener", devices),
         paths: (0..devices).map(path).collect(),
-        entry_bytes: ring::entry_bytes(devices) as u8,
-        first_entry: ring::ENTRIES,
+        entry_bytes: cts::entry_bytes(devices) as u8,
+        first_entry: cts::ENTRIES,
         size_table: area(devices),
     }
 }

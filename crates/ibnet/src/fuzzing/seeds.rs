@@ -10,9 +10,9 @@
 use std::path::PathBuf;
 
 use super::samples::{self, KINDS, frame};
-use crate::handle::Handle;
-use crate::immediate::{Immediate, SizeTold, lap};
-use crate::ring;
+use crate::wire::cts;
+use crate::wire::handle::Handle;
+use crate::wire::immediate::{Immediate, SizeTold, lap};
 
 /// A target, a name and an input.
 type Seed = (&'static str, String, Vec<u8>);
@@ -115,7 +115,7 @@ fn inboxes() -> Vec<Seed> {
     };
     let any = |id: u64| {
         let immediate = Immediate {
-            slot: ring::slot(id) as u8,
+            slot: cts::slot(id) as u8,
             size_told: SizeTold::BySum,
             parts: 1,
             lap: lap(id),

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::handle::Handle;
-use crate::hca::{HcaFilter, Placement};
-use crate::interface::{Address, Interface, State, Wanted, choose};
+use crate::config::{HcaFilter, Placement};
+use crate::connect::interface::{Address, Interface, State, Wanted, choose};
+use crate::wire::handle::Handle;
 
 /// Any bytes as a handle.
 pub fn handle(data: &[u8]) {

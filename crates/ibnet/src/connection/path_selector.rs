@@ -1,0 +1,169 @@
+//! Which paths the parts of a message take: the sender alone decides, message by message.
+#![forbid(unsafe_code)]
+
+use crate::config::PathPolicy;
+use crate::connection::path::Path;
+use crate::wire::message::MAX_PATHS;
+use crate::wire::stripe::{Split, split};
+
+/// The sender's choice of paths.
+pub(crate) struct Spread {
+    policy: PathPolicy,
+    paths: usize,
+    /// The most parts of a message.
+    most: u32,
+    /// Bytes that a part should have at least.
+    least: u32,
+    /// Round robin: the path whose turn it is.
+    next: usize,
+    /// The paths of the message in hand.
+    chosen: Box<[u8; MAX_PATHS]>,
+}
+
+impl Spread {
+    /// For `paths` paths over `pairs` pairs of devices. A message is cut into as many parts as there
+    /// are pairs, or with `over_all_paths` as there are paths (`NCCL_IB_SPLIT_DATA_ON_QPS`).
+    pub(crate) fn new(
+        policy: PathPolicy,
+        paths: usize,
+        pairs: usize,
+        over_all_paths: bool,
+        least: u32,
+    ) -> Self {
+        let most = if over_all_paths { paths } else { pairs };
+        Self {
+            policy,
+            paths,
+            most: most as u32,
+            least,
+            next: 0,
+            chosen: Box::new([0; MAX_PATHS]),
+        }
+    }
+
+    /// Cuts a message of `length` bytes into parts, and chooses a path for each, no path twice.
+    pub(crate) fn choose(&mut self, length: u32, paths: &[Path]) -> Split {
+        let split = split(length, self.most, self.least);
+        if self.paths > 1 {
+            match self.policy {
+                PathPolicy::RoundRobin => self.in_turn(split.parts as usize),
+                PathPolicy::LeastOutstanding => {
+                    self.least_busy(split.parts as usize, |path| paths[path].in_flight());
+                }
+            }
+        }
+        split
+    }
+
+    /// Whether a message of `length` bytes goes as one part.
+    #[inline]
+    pub(crate) fn is_one_part(&self, length: u32) -> bool {
+        split(length, self.most, self.least).parts == 1
+    }
+
+    /// The path for a message of one part.
+    #[inline]
+    pub(crate) fn choose_one(&mut self, paths: &[Path]) -> usize {
+        if self.paths == 1 {
+            return 0;
+        }
+        if self.policy == PathPolicy::RoundRobin {
+            return self.next;
+        }
+        self.least_busy(1, |path| paths[path].in_flight());
+        self.path(0)
+    }
+
+    /// The path of part `part` of the message in hand.
+    pub(crate) fn path(&self, part: u32) -> usize {
+        usize::from(self.chosen[part as usize])
+    }
+
+    /// The message in hand was sent in `parts` parts: the next one takes the paths after these.
+    #[inline]
+    pub(crate) fn sent(&mut self, parts: u32) {
+        self.next += parts as usize;
+        // No message has more parts than there are paths.
+        if self.next >= self.paths {
+            self.next -= self.paths;
+        }
+    }
+
+    fn in_turn(&mut self, parts: usize) {
+        let mut path = self.next;
+        for chosen in &mut self.chosen[..parts] {
+            *chosen = path as u8;
+            path += 1;
+            if path == self.paths {
+                path = 0;
+            }
+        }
+    }
+
+    /// The `parts` paths with the fewest requests under way; among equals, those whose turn it is.
+    fn least_busy(&mut self, parts: usize, in_flight: impl Fn(usize) -> u32) {
+        let mut taken = 0_u128;
+        for part in 0..parts {
+            let best = (0..self.paths)
+                .map(|step| (self.next + step) % self.paths)
+                .filter(|path| taken & (1 << path) == 0)
+                .min_by_key(|path| in_flight(*path))
+                .unwrap_or(0);
+            taken |= 1 << best;
+            self.chosen[part] = best as u8;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(policy: PathPolicy, paths: usize) -> Spread {
+        Spread::new(policy, paths, paths, false, 65_536)
+    }
+
+    #[test]
+    fn every_path_has_its_turn() {
+        let mut spread = spread(PathPolicy::RoundRobin, 3);
+        let mut taken = Vec::new();
+        for _ in 0..4 {
+            spread.in_turn(2);
+            taken.extend([spread.path(0), spread.path(1)]);
+            spread.sent(2);
+        }
+        assert_eq!(taken, [0, 1, 2, 0, 1, 2, 0, 1]);
+        for parts in [1, 2, 3] {
+            spread.in_turn(parts);
+            let mut paths: Vec<_> = (0..parts).map(|part| spread.path(part as u32)).collect();
+            paths.sort_unstable();
+            paths.dedup();
+            assert_eq!(paths.len(), parts, "a path was taken twice");
+        }
+    }
+
+    #[test]
+    fn the_least_busy_come_first_and_none_twice() {
+        let mut spread = spread(PathPolicy::LeastOutstanding, 4);
+        let busy = [5, 1, 7, 1];
+        spread.least_busy(3, |path| busy[path]);
+        assert_eq!([0, 1, 2].map(|part| spread.path(part)), [1, 3, 0]);
+        // Among equals the turn decides.
+        spread.sent(2);
+        spread.least_busy(2, |_| 0);
+        assert_eq!([0, 1].map(|part| spread.path(part)), [2, 3]);
+        let mut most = Spread::new(PathPolicy::LeastOutstanding, MAX_PATHS, 1, true, 128);
+        most.least_busy(MAX_PATHS, |_| 0);
+        assert_eq!(most.path(127), 127);
+    }
+
+    #[test]
+    fn settings_bound_the_parts() {
+        let parts = |most: &Spread, length| split(length, most.most, most.least).parts;
+        let by_device = Spread::new(PathPolicy::RoundRobin, 8, 2, false, 65_536);
+        assert_eq!(parts(&by_device, 1 << 20), 2);
+        let by_path = Spread::new(PathPolicy::RoundRobin, 8, 2, true, 65_536);
+        assert_eq!(parts(&by_path, 1 << 20), 8);
+        assert_eq!(parts(&by_path, 131_071), 1);
+    }
+}

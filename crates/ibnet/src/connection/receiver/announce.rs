@@ -1,0 +1,67 @@
+//! Announcing: the writes that bring prepared entries into the sender's ring.
+
+use std::slice;
+
+use ibnet_verbs::{RemoteAddress, Sge};
+
+use super::RecvConnection;
+use crate::connection::wr_id::WorkId;
+use crate::error::Failed;
+use crate::wire::cts::{self, ENTRIES};
+
+impl RecvConnection {
+    /// Writes the prepared entries into the sender's ring.
+    #[inline]
+    pub(super) fn announce(&mut self, first: u64, count: usize) -> Result<(), Failed> {
+        let start = cts::slot(first);
+        let before_end = count.min(ENTRIES as usize - start);
+        self.announce_slots(start, before_end)?;
+        if before_end < count {
+            self.announce_slots(0, count - before_end)?;
+        }
+        self.announce_path += 1;
+        if self.announce_path == self.core.paths.len() {
+            self.announce_path = 0;
+        }
+        Ok(())
+    }
+
+    /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
+    #[inline]
+    fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Failed> {
+        let path = &mut self.core.paths[self.announce_path];
+        let since_signal = &mut self.announced_since_signal[self.announce_path];
+        let entry_bytes = self.staging.entry_bytes();
+        let length = (count * entry_bytes) as u32;
+        let write = &mut self.announcement;
+        write.set_local(Some(Sge {
+            address: self.staging.address_of(slot),
+            length,
+            lkey: self.staging.lkey(path.device),
+        }));
+        write.set_remote(RemoteAddress {
+            address: self.ring.address + (slot * entry_bytes) as u64,
+            rkey: self.ring.rkeys[path.peer_device],
+        });
+        write.set_inline(length <= path.max_inline);
+        path.posted(1);
+        *since_signal += 1;
+        // Unsignalled requests hold their place in the queue until a later signalled one is done.
+        let is_signaled = *since_signal >= path.depth() / 4;
+        write.set_signaled(is_signaled);
+        if is_signaled {
+            let work = WorkId {
+                path: self.announce_path,
+                parts: 0,
+                requests: *since_signal,
+            };
+            write.set_wr_id(work.encode());
+            *since_signal = 0;
+        }
+        // SAFETY: the entries lie in this connection's staging area, which is freed after the
+        // queue pairs; a slot is written again only after its message has arrived, which the
+        // sender could only send after it had the entry.
+        let posted = unsafe { path.queue_pair.post_send(slice::from_mut(write)) };
+        posted.map_err(|error| self.core.post_failed(error).into())
+    }
+}

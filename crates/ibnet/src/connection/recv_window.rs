@@ -1,0 +1,286 @@
+//! The receiver's account of what it has announced and what of it has arrived.
+//!
+//! Pure: immediates and byte counts go in, finished buffers come out. Everything that a sender
+//! could get wrong is a [`Violation`].
+#![forbid(unsafe_code)]
+
+use crate::wire::cts::{self, ENTRIES};
+use crate::wire::immediate::{Immediate, SizeTold, lap};
+
+/// The announced buffers, as many as the ring has entries.
+pub(crate) struct Inbox {
+    entries: Box<[Entry; ENTRIES as usize]>,
+    /// Id of the next entry to announce.
+    next: u64,
+    /// Id of the oldest entry that is not free.
+    oldest: u64,
+    /// Entries that may be open at once.
+    most: u64,
+}
+
+/// In place of a request: nobody waits for the message.
+pub(crate) const NO_REQUEST: u16 = u16::MAX;
+
+/// One announced buffer. Four lie in a cache line.
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    capacity: u32,
+    bytes: u32,
+    /// See [`lap`].
+    lap: u16,
+    request: u16,
+    position: u8,
+    parts: u8,
+    is_open: bool,
+}
+
+const _: () = assert!(size_of::<Entry>() == 16);
+
+/// A buffer whose message is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    /// Slot of its entry in the ring.
+    pub(crate) slot: u8,
+    /// Slot of the request that it belongs to.
+    pub(crate) request: u16,
+    /// Its position in the request's group.
+    pub(crate) position: u8,
+    /// Bytes of the message.
+    pub(crate) size: u32,
+}
+
+/// The sender broke the protocol: how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Violation(pub(crate) &'static str);
+
+impl Inbox {
+    /// An inbox in which at most `most` entries are open at once, and never more than the ring has.
+    pub(crate) fn new(first_entry: u64, most: u64) -> Self {
+        Self {
+            most: most.min(ENTRIES),
+            entries: Box::new([Entry::default(); ENTRIES as usize]),
+            next: first_entry,
+            oldest: first_entry,
+        }
+    }
+
+    /// Id of the next entry to announce.
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether `buffers` more can be announced.
+    #[inline]
+    pub(crate) fn has_room(&self, buffers: u64) -> bool {
+        self.next.wrapping_sub(self.oldest) + buffers <= self.most
+    }
+
+    /// Opens the next entry, for the buffer at `position` of `request`. There must be room, and
+    /// `capacity` is at most [`cts::MAX_CAPACITY`].
+    #[inline]
+    pub(crate) fn open(&mut self, request: u16, position: u8, capacity: u32) {
+        debug_assert!(capacity <= cts::MAX_CAPACITY);
+        let id = self.next;
+        self.entries[cts::slot(id)] = Entry {
+            capacity,
+            bytes: 0,
+            lap: lap(id),
+            request,
+            position,
+            parts: 0,
+            is_open: true,
+        };
+        self.next = id.wrapping_add(1);
+    }
+
+    /// A part of `bytes` bytes has arrived, with `immediate`; `size_in_table` reads the size table
+    /// at a slot. Gives the buffer if its message is whole.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        immediate: Option<u32>,
+        bytes: u32,
+        size_in_table: impl FnOnce(usize) -> u32,
+    ) -> Result<Option<Arrived>, Violation> {
+        let part = immediate
+            .and_then(Immediate::decode)
+            .ok_or(Violation("an immediate that means nothing"))?;
+        let slot = usize::from(part.slot);
+        let entry = &mut self.entries[slot];
+        if !entry.is_open || entry.lap != part.lap {
+            return Err(Violation("a part of a message that is not expected"));
+        }
+        entry.parts += 1;
+        // A sum that saturates is more than any buffer holds, and stays so whatever is added.
+        entry.bytes = entry.bytes.saturating_add(bytes);
+        if entry.parts < part.parts {
+            return Ok(None);
+        }
+        let size = match part.size_told {
+            SizeTold::BySum => entry.bytes,
+            SizeTold::AsAnnounced => entry.capacity,
+            SizeTold::InTable => size_in_table(slot),
+        };
+        if entry.parts > part.parts || size > entry.capacity {
+            return Err(Violation(
+                "a message larger than its buffer, or in too many parts",
+            ));
+        }
+        entry.is_open = false;
+        let arrived = Arrived {
+            slot: part.slot,
+            request: entry.request,
+            position: entry.position,
+            size,
+        };
+        while self.oldest != self.next && !self.entries[cts::slot(self.oldest)].is_open {
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+        Ok(Some(arrived))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const FIRST: u64 = 256;
+
+    fn part(id: u64, size_told: SizeTold, parts: u8) -> Option<u32> {
+        let slot = cts::slot(id) as u8;
+        let immediate = Immediate {
+            slot,
+            size_told,
+            parts,
+            lap: lap(id),
+        };
+        Some(immediate.encode())
+    }
+
+    fn no_table(_: usize) -> u32 {
+        panic!("the table was not to be read")
+    }
+
+    #[test]
+    fn the_size_is_told_in_three_ways() {
+        let mut inbox = Inbox::new(FIRST, ENTRIES);
+        for position in 0..3 {
+            inbox.open(7, position, 1000);
+        }
+        let by_sum = inbox.take(part(FIRST, SizeTold::BySum, 1), 123, no_table);
+        let arrived = |position, size| {
+            Ok(Some(Arrived {
+                slot: position,
+                request: 7,
+                position,
+                size,
+            }))
+        };
+        assert_eq!(by_sum, arrived(0, 123));
+        let announced = inbox.take(part(FIRST + 1, SizeTold::AsAnnounced, 1), 1, no_table);
+        assert_eq!(announced, arrived(1, 1000));
+        let in_table = inbox.take(part(FIRST + 2, SizeTold::InTable, 1), 1, |slot| {
+            assert_eq!(slot, 2);
+            555
+        });
+        assert_eq!(in_table, arrived(2, 555));
+    }
+
+    #[test]
+    fn a_message_is_whole_with_its_last_part() {
+        let mut inbox = Inbox::new(FIRST, ENTRIES);
+        inbox.open(1, 0, 1000);
+        for _ in 0..3 {
+            assert_eq!(
+                inbox.take(part(FIRST, SizeTold::BySum, 4), 100, no_table),
+                Ok(None)
+            );
+        }
+        let whole = inbox.take(part(FIRST, SizeTold::BySum, 4), 100, no_table);
+        assert_eq!(whole.unwrap().unwrap().size, 400);
+    }
+
+    #[test]
+    fn what_a_sender_could_get_wrong_is_a_violation() {
+        let wrong = |immediate, bytes| {
+            let mut inbox = Inbox::new(FIRST, ENTRIES);
+            inbox.open(1, 0, 1000);
+            inbox.take(immediate, bytes, |_| 1001)
+        };
+        assert!(wrong(None, 1).is_err());
+        assert!(wrong(Some(3 << 8), 1).is_err(), "meaningless bits");
+        assert!(
+            wrong(part(FIRST + 1, SizeTold::BySum, 1), 1).is_err(),
+            "not announced"
+        );
+        assert!(
+            wrong(part(FIRST + 256, SizeTold::BySum, 1), 1).is_err(),
+            "another lap"
+        );
+        assert!(
+            wrong(part(FIRST, SizeTold::BySum, 1), 1001).is_err(),
+            "too large"
+        );
+        assert!(
+            wrong(part(FIRST, SizeTold::InTable, 1), 1).is_err(),
+            "too large, in the table"
+        );
+        assert!(wrong(part(FIRST, SizeTold::BySum, 1), 1000).is_ok());
+
+        // Twice the same message, and more parts than the last one says.
+        let mut inbox = Inbox::new(FIRST, ENTRIES);
+        inbox.open(1, 0, 1000);
+        inbox.open(1, 1, 1000);
+        assert!(
+            inbox
+                .take(part(FIRST, SizeTold::BySum, 1), 1, no_table)
+                .is_ok()
+        );
+        assert!(
+            inbox
+                .take(part(FIRST, SizeTold::BySum, 1), 1, no_table)
+                .is_err()
+        );
+        assert_eq!(
+            inbox.take(part(FIRST + 1, SizeTold::BySum, 3), 1, no_table),
+            Ok(None)
+        );
+        assert!(
+            inbox
+                .take(part(FIRST + 1, SizeTold::BySum, 1), 1, no_table)
+                .is_err()
+        );
+        // Byte counts that overflow are no small message, in whichever part they do.
+        for bytes in [[u32::MAX, 100, 0], [0, u32::MAX, 100]] {
+            let mut inbox = Inbox::new(FIRST, ENTRIES);
+            inbox.open(1, 0, 1000);
+            let huge = part(FIRST, SizeTold::BySum, 3);
+            assert_eq!(inbox.take(huge, bytes[0], no_table), Ok(None));
+            assert_eq!(inbox.take(huge, bytes[1], no_table), Ok(None));
+            assert!(inbox.take(huge, bytes[2], no_table).is_err());
+        }
+    }
+
+    #[test]
+    fn entries_are_free_again_in_the_order_announced() {
+        let mut inbox = Inbox::new(u64::MAX - 100, ENTRIES);
+        for _ in 0..ENTRIES {
+            assert!(inbox.has_room(1));
+            inbox.open(0, 0, 8);
+        }
+        assert!(!inbox.has_room(1));
+        let take = |inbox: &mut Inbox, ahead: u64| {
+            let id = (u64::MAX - 100).wrapping_add(ahead);
+            inbox
+                .take(part(id, SizeTold::BySum, 1), 8, no_table)
+                .unwrap()
+                .unwrap();
+        };
+        take(&mut inbox, 1);
+        assert!(!inbox.has_room(1), "the oldest is still open");
+        take(&mut inbox, 0);
+        assert!(inbox.has_room(2) && !inbox.has_room(3));
+    }
+}

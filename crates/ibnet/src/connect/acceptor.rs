@@ -15,18 +15,20 @@ use crate::connect::waits::Budget;
 use crate::connection::flush::Flusher;
 use crate::connection::path::{Depths, INLINE, PathSpec};
 use crate::connection::receiver::{
-    ANNOUNCE_QUEUE_DEPTH, COMPLETION_RESERVE, RECEIVE_QUEUE_DEPTH, ReceiverParts, RecvConnection,
+    COMPLETION_RESERVE, CTS_QUEUE_DEPTH, RECEIVE_QUEUE_DEPTH, ReceiverParts, RecvConnection,
 };
 use crate::connection::{Names, Parts};
 use crate::device::nic::Nic;
 use crate::error::Error;
 use crate::memory::area::Area;
+use crate::memory::cts_ring::CtsStaging;
 use crate::transport::Inner;
 use crate::transport::listener::ListenOptions;
-use crate::wire::cts::{self, SIZE_TABLE_BYTES, Staging};
+use crate::wire::cts::{self, SIZE_TABLE_BYTES};
 use crate::wire::handle::Cookie;
 use crate::wire::message::{
-    Endpoint, Hello, Invalid, Message, Party, PathPlan, Plan, QueuePairEnd, RemoteArea, printable,
+    Endpoint, Hello, Invalid, Message, PathPlan, PeerInfo, Plan, QueuePairEnd, RemoteArea,
+    printable,
 };
 
 /// How long a client may take to show the cookie. Until then it may be anybody.
@@ -43,11 +45,11 @@ pub(crate) struct Listening {
 /// What the conversation has made.
 struct Agreed {
     ends: Ends,
-    staging: Staging,
+    staging: CtsStaging,
     sizes: Area,
     ring: RemoteArea,
     flusher: Flusher,
-    own: Party,
+    own: PeerInfo,
     hello: Hello,
     decisions: Vec<PathDecision>,
 }
@@ -71,7 +73,7 @@ pub(crate) async fn accept(
     let mut peer = Peer::new(channel, doing, Some(stranger_limit), inner);
     let hello = greeting(&mut peer, &listening.cookie).await?;
     is_known.store(true, Ordering::Relaxed);
-    peer.recognise(&hello.party, limit);
+    peer.recognise(&hello.info, limit);
     match agree(&mut peer, hello, &listening, budget).await {
         Ok(agreed) => finish(agreed, peer, &listening),
         Err(error) => {
@@ -99,15 +101,15 @@ async fn agree(
     let (nic, inner) = (&listening.nic, &listening.inner);
     let config = &inner.config;
     let own = introduce(nic, config)?;
-    let queue_pairs = config.queue_pairs.max(hello.wishes.queue_pairs);
-    let decisions = decide(&hello.party, &own.party, usize::from(queue_pairs))?;
+    let queue_pairs = config.queue_pairs.max(hello.preferences.queue_pairs);
+    let decisions = decide(&hello.info, &own.info, usize::from(queue_pairs))?;
     if config.warn_rail_local {
-        warn_of_rails(&own.party, &hello.party);
+        warn_of_rails(&own.info, &hello.info);
     }
 
     let domains = || nic.members().iter().map(|device| &device.pd);
     let entry_bytes = cts::entry_bytes(nic.members().len());
-    let staging = Staging::new(domains(), entry_bytes)?;
+    let staging = CtsStaging::new(domains(), entry_bytes)?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let sizes = Area::new(domains(), SIZE_TABLE_BYTES, access)?;
     let flusher = Flusher::new(config, domains())?;
@@ -123,21 +125,21 @@ async fn agree(
             address: sizes.address(),
             rkeys: sizes.rkeys(),
         },
-        party: own.party.clone(),
+        info: own.info.clone(),
     }))?;
 
     let endpoint = match peer.receive("the client's queue pairs").await? {
         Message::Endpoint(endpoint) => endpoint,
         other => return Err(peer.unexpected(&other)),
     };
-    check(&endpoint, decisions.len(), &hello.party).map_err(|invalid| peer.invalid(invalid))?;
+    check(&endpoint, decisions.len(), &hello.info).map_err(|invalid| peer.invalid(invalid))?;
     let remote = Remote {
-        offers: &hello.party.devices,
+        offers: &hello.info.devices,
         ends: &endpoint.queue_pairs,
-        service: hello.wishes.service.of_announcements(config),
+        service: hello.preferences.service.of_cts(config),
     };
     let connected = setup.connect(&remote, &mut peer.waits).await;
-    connected.map_err(|error| error.joining(|| describe_process(&hello.party, peer.address())))?;
+    connected.map_err(|error| error.joining(|| describe_process(&hello.info, peer.address())))?;
 
     peer.send(&Message::Ready)?;
     peer.sent().await?;
@@ -148,14 +150,14 @@ async fn agree(
         sizes,
         ring: endpoint.ring,
         flusher,
-        own: own.party,
+        own: own.info,
         hello,
         decisions,
     })
 }
 
 /// What of the client's ends can only be checked with the plan known.
-fn check(endpoint: &Endpoint, paths: usize, client: &Party) -> Result<(), Invalid> {
+fn check(endpoint: &Endpoint, paths: usize, client: &PeerInfo) -> Result<(), Invalid> {
     if endpoint.queue_pairs.len() != paths {
         return Err(Invalid("a number of queue pairs that was not agreed"));
     }
@@ -190,7 +192,7 @@ fn demand(listening: &Listening, entry_bytes: usize, flusher: &Flusher) -> Deman
     let config = &listening.inner.config;
     Demand {
         depths: Depths {
-            send: ANNOUNCE_QUEUE_DEPTH,
+            send: CTS_QUEUE_DEPTH,
             receive: RECEIVE_QUEUE_DEPTH,
             inline: if config.inline {
                 // One buffer's; groups are fetched by the device.
@@ -212,9 +214,9 @@ fn finish(agreed: Agreed, peer: Peer, listening: &Listening) -> Result<RecvConne
     let (hello, decisions) = (agreed.hello, agreed.decisions);
     let inner = &listening.inner;
     let names = Names {
-        peer_process: describe_process(&hello.party, peer.address()),
+        peer_process: describe_process(&hello.info, peer.address()),
         local: agreed.own.devices,
-        peer: hello.party.devices,
+        peer: hello.info.devices,
         paths: decisions
             .iter()
             .map(|decision| (decision.listener_device, decision.connector_device))
@@ -224,8 +226,8 @@ fn finish(agreed: Agreed, peer: Peer, listening: &Listening) -> Result<RecvConne
         "receiving {names}, {}, MTU {}, {}",
         names.count_paths(),
         decisions[0].mtu,
-        (hello.wishes.service)
-            .of_announcements(&inner.config)
+        (hello.preferences.service)
+            .of_cts(&inner.config)
             .describe(&listening.nic, &inner.config),
     );
     let (channel, decoder) = peer.into_parts();
@@ -243,15 +245,15 @@ fn finish(agreed: Agreed, peer: Peer, listening: &Listening) -> Result<RecvConne
         sizes: agreed.sizes,
         ring: agreed.ring,
         first_entry: inner.config.first_entry,
-        announce_loudly: hello.wishes.notify,
+        cts_with_immediate: hello.preferences.notify,
     })
 }
 
 /// One line if the devices of the two ends have different names (pitfall 52: names, because indices of two
 /// hosts mean nothing to each other).
-fn warn_of_rails(own: &Party, theirs: &Party) {
-    let names = |party: &Party| -> Vec<String> {
-        let devices = party.devices.iter();
+fn warn_of_rails(own: &PeerInfo, theirs: &PeerInfo) {
+    let names = |info: &PeerInfo| -> Vec<String> {
+        let devices = info.devices.iter();
         devices
             .map(|device| format!("{}:{}", printable(&device.name), device.port))
             .collect()

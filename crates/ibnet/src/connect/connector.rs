@@ -15,17 +15,19 @@ use crate::connect::service::Service;
 use crate::connect::setup::{Demand, Ends, Remote, Setup};
 use crate::connect::waits::{Budget, Waits};
 use crate::connection::path::{Depths, INLINE, PathSpec};
-use crate::connection::sender::{ANNOUNCED, SendConnection, SenderParts, announcement_receives};
+use crate::connection::sender::{CTS_RECEIVE, SendConnection, SenderParts, cts_receives};
 use crate::connection::{Names, Parts};
 use crate::device::SEND_QUEUE_DEPTH;
 use crate::device::nic::Nic;
 use crate::error::Error;
 use crate::memory::area::Area;
+use crate::memory::cts_ring::CtsRing;
 use crate::transport::{ConnectOptions, Inner};
-use crate::wire::cts::{Announced, SIZE_BYTES, SIZE_TABLE_BYTES};
+use crate::wire::cts::{SIZE_BYTES, SIZE_TABLE_BYTES};
 use crate::wire::handle::Handle;
 use crate::wire::message::{
-    Endpoint, Hello, Invalid, MAX_PATHS, Message, Party, Plan, QueuePairEnd, RemoteArea, Wishes,
+    Endpoint, Hello, Invalid, MAX_PATHS, Message, PeerInfo, Plan, Preferences, QueuePairEnd,
+    RemoteArea,
 };
 use crate::wire::stripe;
 
@@ -40,11 +42,11 @@ pub(crate) struct Call {
 /// What the conversation has made.
 struct Agreed {
     ends: Ends,
-    ring: Announced,
+    ring: CtsRing,
     /// What size records are sent from, unless every path has room for one in the request.
     sizes: Option<Area>,
     plan: Plan,
-    own: Party,
+    own: PeerInfo,
 }
 
 /// Makes the connection to a listener that `first` is the first attempt to reach by `route`.
@@ -77,8 +79,8 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
     let own = introduce(&call.nic, config)?;
     peer.send(&Message::Hello(Hello {
         cookie: *call.handle.cookie(),
-        party: own.party.clone(),
-        wishes: Wishes {
+        info: own.info.clone(),
+        preferences: Preferences {
             // What a program sets is not checked as a variable is.
             queue_pairs: config.queue_pairs.clamp(1, MAX_PATHS as u8),
             service: call.service(),
@@ -93,11 +95,11 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
         Message::Plan(plan) => plan,
         other => return Err(peer.unexpected(&other)),
     };
-    check(&plan, &own.party).map_err(|invalid| peer.invalid(invalid))?;
-    peer.recognise(&plan.party, config.connect_timeout);
+    check(&plan, &own.info).map_err(|invalid| peer.invalid(invalid))?;
+    peer.recognise(&plan.info, config.connect_timeout);
 
     let devices = || call.nic.members().iter().map(|device| &device.pd);
-    let ring = Announced::new(devices(), usize::from(plan.entry_bytes), plan.first_entry)?;
+    let ring = CtsRing::new(devices(), usize::from(plan.entry_bytes), plan.first_entry)?;
     let (specs, demand) = (specs(&plan, &own), demand(call, plan.paths.len()));
     let mut setup = Setup::new(&call.nic, &own.locals, specs, demand, &call.inner, budget)?;
     setup.create(&mut peer.waits).await?;
@@ -108,12 +110,12 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
     };
     let remote_ends: Vec<QueuePairEnd> = plan.paths.iter().map(|path| path.queue_pair).collect();
     let remote = Remote {
-        offers: &plan.party.devices,
+        offers: &plan.info.devices,
         ends: &remote_ends,
         service: call.service(),
     };
     let connected = setup.connect(&remote, &mut peer.waits).await;
-    connected.map_err(|error| error.joining(|| describe_process(&plan.party, peer.address())))?;
+    connected.map_err(|error| error.joining(|| describe_process(&plan.info, peer.address())))?;
 
     peer.send(&Message::Endpoint(Endpoint {
         queue_pairs: setup.queue_pair_ends(),
@@ -134,18 +136,18 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
         ring,
         sizes,
         plan,
-        own: own.party,
+        own: own.info,
     })
 }
 
 /// What of a plan can only be checked with the own side known.
-fn check(plan: &Plan, own: &Party) -> Result<(), Invalid> {
+fn check(plan: &Plan, own: &PeerInfo) -> Result<(), Invalid> {
     for path in &plan.paths {
         let Some(ours) = own.devices.get(usize::from(path.connector_device)) else {
             return Err(Invalid("a path over a device that was not offered"));
         };
         // The plan has the device: that was checked when it arrived.
-        let theirs = &plan.party.devices[usize::from(path.listener_device)];
+        let theirs = &plan.info.devices[usize::from(path.listener_device)];
         if obstacle(ours, theirs).is_some() {
             return Err(Invalid(
                 "a path between ports that cannot talk to each other",
@@ -161,7 +163,7 @@ fn specs(plan: &Plan, own: &Introduction) -> Vec<PathSpec> {
         PathSpec {
             device,
             peer_device: usize::from(path.listener_device),
-            mtu: path.mtu.min(own.party.devices[device].mtu),
+            mtu: path.mtu.min(own.info.devices[device].mtu),
             reorders: path.reorders,
         }
     };
@@ -173,7 +175,7 @@ fn demand(call: &Call, paths: usize) -> Demand {
         depths: Depths {
             send: SEND_QUEUE_DEPTH,
             receive: if call.options.notify {
-                announcement_receives(paths)
+                cts_receives(paths)
             } else {
                 // The smallest that every driver takes; nothing is ever received by it.
                 1
@@ -181,7 +183,7 @@ fn demand(call: &Call, paths: usize) -> Demand {
             inline: if call.inner.config.inline { INLINE } else { 0 },
         },
         reserve: 0,
-        receives: call.options.notify.then_some(ANNOUNCED),
+        receives: call.options.notify.then_some(CTS_RECEIVE),
         loops: false,
         notify: call.options.notify,
         offer_ece: false,
@@ -191,7 +193,7 @@ fn demand(call: &Call, paths: usize) -> Demand {
 fn finish(agreed: Agreed, peer: Peer, call: Call) -> Result<SendConnection, Error> {
     let plan = agreed.plan;
     let names = Names {
-        peer_process: describe_process(&plan.party, peer.address()),
+        peer_process: describe_process(&plan.info, peer.address()),
         paths: plan
             .paths
             .iter()
@@ -203,7 +205,7 @@ fn finish(agreed: Agreed, peer: Peer, call: Call) -> Result<SendConnection, Erro
             })
             .collect(),
         local: agreed.own.devices,
-        peer: plan.party.devices,
+        peer: plan.info.devices,
     };
     tracing::info!(
         "sending {names}, {}, MTU {}, {}",

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::connect::random;
 use crate::error::Error;
-use crate::events::{Attention, Interest, Monitor, SocketWatch};
+use crate::events::{EventFlags, EventThread, Interest, SocketWatch};
 use crate::wire::frame::encode;
 use crate::wire::message::Message;
 
@@ -108,12 +108,12 @@ impl Channel {
         Ok(true)
     }
 
-    /// Has `attention` woken, once, when the stream is connected, takes what still has to be sent,
+    /// Has `flags` woken, once, when the stream is connected, takes what still has to be sent,
     /// or else has something to read. The same attention each time.
     pub(crate) fn listen(
         &mut self,
-        monitor: &Monitor,
-        attention: &Arc<Attention>,
+        events: &EventThread,
+        flags: &Arc<EventFlags>,
     ) -> Result<(), Error> {
         let interest = if self.is_connecting || !self.output.is_empty() {
             Interest::Write
@@ -124,7 +124,7 @@ impl Channel {
             return watch.arm(interest);
         }
         let stream = Arc::clone(&self.stream);
-        self.watch = Some(monitor.watch_socket(stream, attention, interest)?);
+        self.watch = Some(events.watch_socket(stream, flags, interest)?);
         Ok(())
     }
 

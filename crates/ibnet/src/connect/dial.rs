@@ -66,8 +66,8 @@ fn patience(config: &Config) -> Duration {
 
 /// Half to three halves of `pause`: ranks that failed together do not come back together.
 fn jitter(pause: Duration) -> Result<Duration, Error> {
-    let spread = pause.as_millis().min(u128::from(u32::MAX)) as u32;
-    let jitter = random::u32()? % spread.max(1);
+    let selector = pause.as_millis().min(u128::from(u32::MAX)) as u32;
+    let jitter = random::u32()? % selector.max(1);
     Ok(pause / 2 + Duration::from_millis(u64::from(jitter)))
 }
 

@@ -5,13 +5,13 @@ use crate::config::Config;
 use crate::device::LocalPort;
 use crate::device::nic::Nic;
 use crate::error::Error;
-use crate::wire::message::{Link, MAX_NAME, Party};
+use crate::wire::message::{Link, MAX_NAME, PeerInfo};
 
 /// The own side of a handshake.
 pub(crate) struct Introduction {
     /// The port of each device.
     pub(crate) locals: Vec<LocalPort>,
-    pub(crate) party: Party,
+    pub(crate) info: PeerInfo,
 }
 
 /// Asks every device of `nic` for the state of its port, because addresses come and go.
@@ -28,12 +28,12 @@ pub(crate) fn introduce(nic: &Nic, config: &Config) -> Result<Introduction, Erro
         devices.push(offer);
         locals.push(local);
     }
-    let party = Party {
+    let info = PeerInfo {
         host: host_name(),
         process: std::process::id(),
         devices,
     };
-    Ok(Introduction { locals, party })
+    Ok(Introduction { locals, info })
 }
 
 /// The name of this host, as far as it fits into a message.

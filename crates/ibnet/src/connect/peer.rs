@@ -11,7 +11,7 @@ use crate::connect::waits::{Patience, Waits};
 use crate::error::Error;
 use crate::transport::Inner;
 use crate::wire::frame::Decoder;
-use crate::wire::message::{Invalid, Message, Party, printable};
+use crate::wire::message::{Invalid, Message, PeerInfo, printable};
 
 /// The peer, over its socket.
 pub(crate) struct Peer {
@@ -46,12 +46,12 @@ impl Peer {
 
     /// The peer is of this protocol and has said who it is: from now on it may take its time, but for the
     /// limit that is set.
-    pub(crate) fn recognise(&mut self, party: &Party, limit: Option<Duration>) {
+    pub(crate) fn recognise(&mut self, info: &PeerInfo, limit: Option<Duration>) {
         self.doing = format!(
             "{} ({}, process {})",
             self.doing,
-            printable(&party.host),
-            party.process
+            printable(&info.host),
+            info.process
         );
         self.limit = limit;
     }
@@ -151,8 +151,8 @@ impl Peer {
     /// A message that does not belong here. A refusal can come at any time.
     pub(crate) fn unexpected(&self, message: &Message) -> Error {
         let reason = match message {
-            Message::Refusal(refusal) => printable(&refusal.reason),
-            Message::Closing(_) => "it closed the connection".to_owned(),
+            Message::Reject(reject) => printable(&reject.reason),
+            Message::Close(_) => "it closed the connection".to_owned(),
             _ => return self.invalid(Invalid("a message out of turn")),
         };
         Error::Refused {
@@ -168,7 +168,7 @@ impl Peer {
             error,
             Error::Refused { .. } | Error::Socket { .. } | Error::PeerLost { .. }
         ) {
-            let _ = self.send(&Message::refusal(error));
+            let _ = self.send(&Message::reject(error));
         }
     }
 
@@ -179,10 +179,10 @@ impl Peer {
 }
 
 /// The process at the other end, in words.
-pub(crate) fn describe_process(party: &Party, address: SocketAddr) -> String {
+pub(crate) fn describe_process(info: &PeerInfo, address: SocketAddr) -> String {
     format!(
         "{}, process {}, {address}",
-        printable(&party.host),
-        party.process
+        printable(&info.host),
+        info.process
     )
 }

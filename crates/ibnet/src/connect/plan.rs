@@ -1,7 +1,7 @@
 //! The listener's decision: which devices talk to each other, and over which paths.
 
 use crate::connect::pairing::{Unpairable, pair};
-use crate::wire::message::{MAX_PATHS, Party};
+use crate::wire::message::{MAX_PATHS, PeerInfo};
 
 /// One path before its queue pairs exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub(crate) struct PathDecision {
 /// that follow each other are of different pairs, so that whoever takes a few in a row spreads
 /// its load over the devices.
 pub(crate) fn decide(
-    connector: &Party,
-    listener: &Party,
+    connector: &PeerInfo,
+    listener: &PeerInfo,
     queue_pairs: usize,
 ) -> Result<Vec<PathDecision>, Unpairable> {
     let pairs = pair(&connector.devices, &listener.devices)?;

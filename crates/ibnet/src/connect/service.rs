@@ -46,7 +46,7 @@ impl Service {
     }
 
     /// Of the announcements of a receiver whose sender's data has this.
-    pub(crate) fn of_announcements(self, config: &Config) -> Self {
+    pub(crate) fn of_cts(self, config: &Config) -> Self {
         Self {
             traffic_class: config.fifo_traffic_class.unwrap_or(self.traffic_class),
             ..self

@@ -112,7 +112,7 @@ impl<'a> Setup<'a> {
                 let context = device.pd.context();
                 let depth = (paths_on(index) * per_path + demand.reserve).max(1);
                 if demand.notify {
-                    inner.monitor.create_cq(device.token, context, depth)
+                    inner.events.create_cq(device.token, context, depth)
                 } else {
                     Ok(context.create_cq(depth)?)
                 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::connect::control::Channel;
 use crate::error::Error;
 use crate::events::waiting::later;
-use crate::events::{Alarm, Attention, Interest, SocketWatch};
+use crate::events::{EventFlags, Interest, SocketWatch, Timer};
 use crate::transport::Inner;
 
 /// The waker of callers that poll.
@@ -24,16 +24,16 @@ pub(crate) fn polling() -> &'static Waker {
 
 /// Wakes one conversation.
 pub(crate) struct Waits {
-    attention: Arc<Attention>,
-    alarm: Option<Alarm>,
+    flags: Arc<EventFlags>,
+    timer: Option<Timer>,
     inner: Arc<Inner>,
 }
 
 impl Waits {
     pub(crate) fn new(inner: &Arc<Inner>) -> Self {
         Self {
-            attention: Arc::default(),
-            alarm: None,
+            flags: Arc::default(),
+            timer: None,
             inner: Arc::clone(inner),
         }
     }
@@ -49,8 +49,8 @@ impl Waits {
             return Ok(());
         }
         // Before the socket is armed, which may be ready already.
-        self.attention.wake_later(context.waker());
-        channel.listen(&self.inner.monitor, &self.attention)?;
+        self.flags.wake_later(context.waker());
+        channel.listen(&self.inner.events, &self.flags)?;
         match until {
             Some(until) => self.at(context, until),
             None => Ok(()),
@@ -67,13 +67,13 @@ impl Waits {
         if context.waker().will_wake(polling()) {
             return Ok(());
         }
-        self.attention.wake_later(context.waker());
+        self.flags.wake_later(context.waker());
         if let Some(watch) = watch {
             return watch.arm(Interest::Read);
         }
         let socket = Arc::clone(socket);
-        let monitor = &self.inner.monitor;
-        *watch = Some(monitor.watch_socket(socket, &self.attention, Interest::Read)?);
+        let events = &self.inner.events;
+        *watch = Some(events.watch_socket(socket, &self.flags, Interest::Read)?);
         Ok(())
     }
 
@@ -82,10 +82,10 @@ impl Waits {
         if context.waker().will_wake(polling()) {
             return Ok(());
         }
-        self.attention.wake_later(context.waker());
-        let monitor = &self.inner.monitor;
-        self.alarm
-            .get_or_insert_with(|| monitor.alarm(&self.attention))
+        self.flags.wake_later(context.waker());
+        let events = &self.inner.events;
+        self.timer
+            .get_or_insert_with(|| events.timer(&self.flags))
             .set(time)
     }
 

@@ -3,11 +3,12 @@
 //! Groups are matched in the order of the ring; within the oldest one that still has free buffers
 //! the tag decides, so the sender may post its messages in any order.
 
-use crate::wire::cts::{Announced, Announcement, MAX_GROUP};
+use crate::memory::cts_ring::CtsRing;
+use crate::wire::cts::{CtsEntry, MAX_GROUP};
 
 /// The sender's view of what has been announced and what of it is taken.
-pub(crate) struct Matching {
-    ring: Announced,
+pub(crate) struct CtsQueue {
+    ring: CtsRing,
     group: Group,
     /// Messages in a row for which the oldest group had no buffer.
     misses: u32,
@@ -33,16 +34,16 @@ pub(crate) struct Match {
     pub(crate) id: u64,
     /// Its position in the group.
     position: u8,
-    pub(crate) entry: Announcement,
+    pub(crate) entry: CtsEntry,
 }
 
 /// The receiver has announced something that cannot be.
 #[derive(Debug)]
-pub(crate) struct ImpossibleAnnouncement;
+pub(crate) struct ImpossibleCts;
 
-impl Matching {
+impl CtsQueue {
     /// Nothing is announced yet; the first entry will be `first_entry`.
-    pub(crate) fn new(ring: Announced, first_entry: u64) -> Self {
+    pub(crate) fn new(ring: CtsRing, first_entry: u64) -> Self {
         let group = Group {
             first: first_entry,
             length: 0,
@@ -57,7 +58,7 @@ impl Matching {
 
     /// The free buffer for `tag` in the oldest group, if it is announced.
     #[inline]
-    pub(crate) fn find(&mut self, tag: u32) -> Result<Option<Match>, ImpossibleAnnouncement> {
+    pub(crate) fn find(&mut self, tag: u32) -> Result<Option<Match>, ImpossibleCts> {
         let mut first = None;
         if self.group.length == 0 {
             first = self.see_group()?;
@@ -76,7 +77,7 @@ impl Matching {
             };
             // Each entry is judged, not only the first (pitfalls 70 and 71).
             if !entry.is_possible(self.group.length, position) {
-                return Err(ImpossibleAnnouncement);
+                return Err(ImpossibleCts);
             }
             if entry.tag == tag {
                 return Ok(Some(Match {
@@ -109,7 +110,7 @@ impl Matching {
 
     /// The ring, for those who play the peer that writes it.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(crate) fn ring(&self) -> &Announced {
+    pub(crate) fn ring(&self) -> &CtsRing {
         &self.ring
     }
 
@@ -135,12 +136,12 @@ impl Matching {
 
     /// The first entry of the next group, if it is there: it tells how many there are.
     #[inline]
-    fn see_group(&mut self) -> Result<Option<Announcement>, ImpossibleAnnouncement> {
+    fn see_group(&mut self) -> Result<Option<CtsEntry>, ImpossibleCts> {
         let Some(entry) = self.ring.read(self.group.first) else {
             return Ok(None);
         };
         if !(1..=MAX_GROUP).contains(&usize::from(entry.group)) {
-            return Err(ImpossibleAnnouncement);
+            return Err(ImpossibleCts);
         }
         self.group.length = entry.group;
         self.group.taken = 0;

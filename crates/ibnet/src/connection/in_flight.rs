@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 use crate::wire::cts;
-use crate::wire::message::Closing;
+use crate::wire::message::Close;
 
 /// The requests of the parts posted on one path, oldest first: reliable connections complete in
 /// order. No more than 256 can be under way, because each has an entry of the ring.
-pub(crate) struct PartLog {
+pub(crate) struct InFlight {
     requests: Box<[u16; cts::ENTRIES as usize]>,
     posted: u64,
     /// Known to have arrived, by whatever tells of it.
@@ -16,7 +16,7 @@ pub(crate) struct PartLog {
     seen: u64,
 }
 
-impl PartLog {
+impl InFlight {
     pub(crate) fn new() -> Self {
         Self {
             requests: Box::new([0; cts::ENTRIES as usize]),
@@ -61,8 +61,8 @@ pub(crate) struct ImpossibleCount;
 /// their acknowledgements may never come. Calls `arrived` with the path and the request of each; with
 /// none if any of the counts cannot be.
 pub(crate) fn credit(
-    logs: &mut [PartLog],
-    closing: &Closing,
+    logs: &mut [InFlight],
+    closing: &Close,
     mut arrived: impl FnMut(usize, u16),
 ) -> Result<(), ImpossibleCount> {
     let taken = &closing.parts_taken;
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn parts_complete_in_the_order_posted() {
-        let mut log = PartLog::new();
+        let mut log = InFlight::new();
         assert_eq!(log.complete(), None);
         for request in 0..1000_u16 {
             log.push(request);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_peers_count_completes_so_many_and_no_more() {
-        let mut log = PartLog::new();
+        let mut log = InFlight::new();
         (0..10).for_each(|request| log.push(request));
         assert_eq!(log.complete(), Some(0));
         let by_count: Vec<_> = std::iter::from_fn(|| log.complete_if_before(4)).collect();
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn what_the_peer_counted_does_not_complete_a_second_part() {
-        let mut log = PartLog::new();
+        let mut log = InFlight::new();
         (0..10).for_each(|request| log.push(request));
         assert_eq!(log.complete(), Some(0));
         while log.complete_if_before(4).is_some() {}
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn impossible_counts_complete_nothing() {
         // Pitfall 38: the peer's numbers are bounded before they are used.
-        let mut logs = [PartLog::new(), PartLog::new()];
+        let mut logs = [InFlight::new(), InFlight::new()];
         logs.iter_mut().for_each(|log| log.push(7));
         for counts in [
             vec![],
@@ -133,14 +133,14 @@ mod tests {
             vec![1, 2],
             vec![u64::MAX, 0],
         ] {
-            let closing = Closing {
+            let closing = Close {
                 parts_taken: counts,
             };
             let refused = credit(&mut logs, &closing, |_, _| panic!("believed {closing:?}"));
             assert_eq!(refused, Err(ImpossibleCount));
         }
         let mut arrived = 0;
-        let closing = Closing {
+        let closing = Close {
             parts_taken: vec![0, 1],
         };
         credit(&mut logs, &closing, |_, _| arrived += 1).unwrap();

@@ -36,10 +36,10 @@ use crate::device::Device;
 use crate::device::nic::Nic;
 use crate::error::hint;
 use crate::error::{Error, Failed};
-use crate::events::{Alarm, Attention, CONTROL, ENDING, Exposed, FATAL, Watch};
+use crate::events::{CONTROL, ENDING, EventFlags, FATAL, Resources, Timer, Watch};
 use crate::transport::Inner;
 use crate::wire::frame::Decoder;
-use crate::wire::message::{Closing, Message, printable};
+use crate::wire::message::{Close, Message, printable};
 pub(crate) use names::{Names, describe};
 
 /// Completions to take from a queue at a time.
@@ -64,7 +64,7 @@ pub(crate) struct Core {
     watch: Watch,
     channel: Channel,
     decoder: Decoder,
-    attention: Arc<Attention>,
+    flags: Arc<EventFlags>,
     /// The peer has left.
     ending: Option<Ending>,
     /// A work request has failed, perhaps because the peer is gone.
@@ -72,7 +72,7 @@ pub(crate) struct Core {
     failure: Option<Error>,
     notifies: bool,
     /// For the end of the grace, if somebody waits for it.
-    alarm: Option<Alarm>,
+    timer: Option<Timer>,
     names: Names,
     pub(crate) nic: Arc<Nic>,
     // Last: it may own the events thread.
@@ -118,13 +118,13 @@ impl Core {
         } = parts;
         // The control channel is watched anew, for the connection.
         channel.stop_listening();
-        let attention = Arc::new(Attention::default());
+        let flags = Arc::new(EventFlags::default());
         let exposed = nic
             .members()
             .iter()
             .zip(&cqs)
             .enumerate()
-            .map(|(index, (device, cq))| Exposed {
+            .map(|(index, (device, cq))| Resources {
                 device: device.token,
                 port: None,
                 queue_pairs: paths
@@ -137,11 +137,11 @@ impl Core {
             })
             .collect();
         let watch = inner
-            .monitor
-            .watch_connection(channel.stream(), &attention, exposed)?;
+            .events
+            .watch_connection(channel.stream(), &flags, exposed)?;
         if !decoder.is_empty() {
             // It came with the last of the handshake: the socket will not tell of it again.
-            attention.raise(CONTROL);
+            flags.raise(CONTROL);
         }
         Ok(Self {
             notifies: cqs.iter().all(|cq| cq.channel().is_some()),
@@ -152,11 +152,11 @@ impl Core {
             watch,
             channel,
             decoder,
-            attention,
+            flags,
             ending: None,
             suspicion: None,
             failure: None,
-            alarm: None,
+            timer: None,
             names,
             nic,
             inner,
@@ -183,7 +183,7 @@ impl Core {
 
     /// Whether this process is a forked child of the one that has the connection.
     pub(crate) fn is_inherited(&self) -> bool {
-        self.attention.is_inherited()
+        self.flags.is_inherited()
     }
 
     /// The error that ended the connection, if one has.
@@ -203,8 +203,8 @@ impl Core {
 
     /// Whether something happened off the hot path.
     #[inline]
-    pub(crate) fn needs_attention(&self) -> bool {
-        self.attention.is_needed()
+    pub(crate) fn has_events(&self) -> bool {
+        self.flags.is_needed()
     }
 
     /// Whether completions wake who waits for them.
@@ -216,7 +216,7 @@ impl Core {
     /// the control channel, a fatal event. What came earlier does not count: look once more after
     /// this call.
     pub(crate) fn listen(&mut self, waker: &Waker) -> Result<(), Error> {
-        self.attention.wake_later(waker);
+        self.flags.wake_later(waker);
         let asked = self.cqs.iter().map(|cq| cq.request_notification(false));
         let asked: Result<(), _> = asked.collect();
         asked.map_err(|error| self.fail(error.into()))
@@ -228,9 +228,9 @@ impl Core {
             return Ok(());
         };
         let end = ending.since + GRACE;
-        let monitor = &self.inner.monitor;
-        self.alarm
-            .get_or_insert_with(|| monitor.alarm(&self.attention))
+        let events = &self.inner.events;
+        self.timer
+            .get_or_insert_with(|| events.timer(&self.flags))
             .set(end)
     }
 
@@ -242,13 +242,13 @@ impl Core {
             return first.clone();
         }
         // Every later call looks, and finds it.
-        self.attention.raise(ENDING);
+        self.flags.raise(ENDING);
         // Whoever called gets the error and decides whether it deserves a warning.
         tracing::debug!("the connection ends: {error}");
         self.failure = Some(error.clone());
         if self.ending.is_none() {
             // The peer would only see silence. If it cannot be told, it is gone.
-            self.channel.queue_message(&Message::refusal(&error));
+            self.channel.queue_message(&Message::reject(&error));
             let _ = self.channel.flush();
         }
         // Nothing more may land in memory that the application now believes to be its own.
@@ -311,14 +311,14 @@ impl Core {
                 .unwrap_or_else(|| hint(completion.status(), self.config().timeout, retries)),
         };
         self.suspicion = Some(Ending::now(error));
-        self.attention.raise(ENDING);
+        self.flags.raise(ENDING);
     }
 
     /// Looks at what the events thread has reported. Returns the peer's farewell when it has just
     /// arrived.
     #[cold]
-    pub(crate) fn attend(&mut self) -> Option<Closing> {
-        let bits = self.attention.bits();
+    pub(crate) fn handle_events(&mut self) -> Option<Close> {
+        let bits = self.flags.bits();
         if bits & FATAL != 0 {
             let error = Error::DeviceFatal {
                 connection: self.names.to_string(),
@@ -330,10 +330,10 @@ impl Core {
             return None;
         }
         // Cleared before reading: what arrives during the read raises it again.
-        self.attention.clear(CONTROL);
+        self.flags.clear(CONTROL);
         let farewell = self.read_control();
         if self.ending.is_some() {
-            self.attention.raise(ENDING);
+            self.flags.raise(ENDING);
         } else if let Err(error) = self.watch.rearm() {
             self.fail(error);
         }
@@ -355,18 +355,18 @@ impl Core {
         }
     }
 
-    fn read_control(&mut self) -> Option<Closing> {
+    fn read_control(&mut self) -> Option<Close> {
         let mut buffer = [0; READ_SIZE];
         loop {
             match self.decoder.next() {
                 Ok(None) => {}
-                Ok(Some(Message::Closing(closing))) => {
+                Ok(Some(Message::Close(closing))) => {
                     let connection = self.names.to_string();
                     self.end(Error::PeerClosed { connection });
                     return Some(closing);
                 }
-                Ok(Some(Message::Refusal(refusal))) => {
-                    let reason = printable(&refusal.reason);
+                Ok(Some(Message::Reject(reject))) => {
+                    let reason = printable(&reject.reason);
                     let connection = self.names.to_string();
                     self.end(Error::PeerFailed { connection, reason });
                     return None;
@@ -466,7 +466,7 @@ impl Core {
         }
         if self.ending.is_none() && self.failure.is_none() {
             self.channel
-                .queue_message(&Message::Closing(Closing { parts_taken }));
+                .queue_message(&Message::Close(Close { parts_taken }));
             // A few bytes into an empty socket buffer: they fit, or the peer has stopped reading.
             if let Err(error) = self.channel.flush() {
                 tracing::debug!(%error, "farewell to {}", self.names.peer());
@@ -531,7 +531,7 @@ pub(crate) trait End {
     }
 
     /// Looks at what happened off the hot path.
-    fn attend(&mut self) -> Result<(), Failed>;
+    fn handle_events(&mut self) -> Result<(), Failed>;
 
     /// Whether `request` is done, after taking what there is if need be.
     #[inline]
@@ -540,7 +540,7 @@ pub(crate) trait End {
             return Ok(true);
         }
         // A failure raises attention, too.
-        if self.core().needs_attention() {
+        if self.core().has_events() {
             return self.test_in_trouble(request);
         }
         self.progress()?;
@@ -550,7 +550,7 @@ pub(crate) trait End {
     #[cold]
     fn test_in_trouble(&mut self, request: RequestId) -> Result<bool, Failed> {
         self.core().check()?;
-        self.attend()?;
+        self.handle_events()?;
         // What the peer completed before it left is in the queue, or about to be: the end may not
         // be declared while there is still news to be had.
         while self.progress()? > 0 {}
@@ -565,7 +565,7 @@ pub(crate) trait End {
     #[inline]
     fn takes_requests(&mut self) -> Result<bool, Failed> {
         // A failure raises attention, too.
-        if !self.core().needs_attention() {
+        if !self.core().has_events() {
             return Ok(true);
         }
         self.takes_requests_in_trouble()
@@ -574,7 +574,7 @@ pub(crate) trait End {
     #[cold]
     fn takes_requests_in_trouble(&mut self) -> Result<bool, Failed> {
         self.core().check()?;
-        self.attend()?;
+        self.handle_events()?;
         Ok(self.core().accepts_requests()?)
     }
 }

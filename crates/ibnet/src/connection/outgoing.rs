@@ -5,10 +5,10 @@ use std::num::NonZeroUsize;
 use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
 
 use crate::connection::requests::RequestId;
-use crate::connection::wr_id::WorkId;
+use crate::connection::wr_id::WrId;
 use crate::memory::region::Region;
 use crate::wire::cts;
-use crate::wire::immediate::{Immediate, SizeTold, lap};
+use crate::wire::immediate::{Immediate, SizeTold, generation};
 use crate::wire::stripe::{self, Split};
 
 /// Requests beside the data writes that a part may need: the size record, and an immediate on its
@@ -99,7 +99,7 @@ impl Part {
     pub(crate) fn last(
         &self,
         message: &Outgoing<'_>,
-        work: WorkId,
+        work: WrId,
         offset: u32,
         length: u32,
     ) -> SendRequest {
@@ -108,7 +108,7 @@ impl Part {
             slot: cts::slot(message.id) as u8,
             size_told: message.shape.size_told,
             parts: message.split.parts as u8,
-            lap: lap(message.id),
+            generation: generation(message.id),
         };
         let request =
             SendRequest::write_with_immediate(work.encode(), local, remote, immediate.encode())

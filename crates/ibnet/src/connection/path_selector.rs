@@ -7,7 +7,7 @@ use crate::wire::message::MAX_PATHS;
 use crate::wire::stripe::{Split, split};
 
 /// The sender's choice of paths.
-pub(crate) struct Spread {
+pub(crate) struct PathSelector {
     policy: PathPolicy,
     paths: usize,
     /// The most parts of a message.
@@ -20,7 +20,7 @@ pub(crate) struct Spread {
     chosen: Box<[u8; MAX_PATHS]>,
 }
 
-impl Spread {
+impl PathSelector {
     /// For `paths` paths over `pairs` pairs of devices. A message is cut into as many parts as there
     /// are pairs, or with `over_all_paths` as there are paths (`NCCL_IB_SPLIT_DATA_ON_QPS`).
     pub(crate) fn new(
@@ -119,23 +119,23 @@ impl Spread {
 mod tests {
     use super::*;
 
-    fn spread(policy: PathPolicy, paths: usize) -> Spread {
-        Spread::new(policy, paths, paths, false, 65_536)
+    fn selector(policy: PathPolicy, paths: usize) -> PathSelector {
+        PathSelector::new(policy, paths, paths, false, 65_536)
     }
 
     #[test]
     fn every_path_has_its_turn() {
-        let mut spread = spread(PathPolicy::RoundRobin, 3);
+        let mut selector = selector(PathPolicy::RoundRobin, 3);
         let mut taken = Vec::new();
         for _ in 0..4 {
-            spread.in_turn(2);
-            taken.extend([spread.path(0), spread.path(1)]);
-            spread.sent(2);
+            selector.in_turn(2);
+            taken.extend([selector.path(0), selector.path(1)]);
+            selector.sent(2);
         }
         assert_eq!(taken, [0, 1, 2, 0, 1, 2, 0, 1]);
         for parts in [1, 2, 3] {
-            spread.in_turn(parts);
-            let mut paths: Vec<_> = (0..parts).map(|part| spread.path(part as u32)).collect();
+            selector.in_turn(parts);
+            let mut paths: Vec<_> = (0..parts).map(|part| selector.path(part as u32)).collect();
             paths.sort_unstable();
             paths.dedup();
             assert_eq!(paths.len(), parts, "a path was taken twice");
@@ -144,25 +144,25 @@ mod tests {
 
     #[test]
     fn the_least_busy_come_first_and_none_twice() {
-        let mut spread = spread(PathPolicy::LeastOutstanding, 4);
+        let mut selector = selector(PathPolicy::LeastOutstanding, 4);
         let busy = [5, 1, 7, 1];
-        spread.least_busy(3, |path| busy[path]);
-        assert_eq!([0, 1, 2].map(|part| spread.path(part)), [1, 3, 0]);
+        selector.least_busy(3, |path| busy[path]);
+        assert_eq!([0, 1, 2].map(|part| selector.path(part)), [1, 3, 0]);
         // Among equals the turn decides.
-        spread.sent(2);
-        spread.least_busy(2, |_| 0);
-        assert_eq!([0, 1].map(|part| spread.path(part)), [2, 3]);
-        let mut most = Spread::new(PathPolicy::LeastOutstanding, MAX_PATHS, 1, true, 128);
+        selector.sent(2);
+        selector.least_busy(2, |_| 0);
+        assert_eq!([0, 1].map(|part| selector.path(part)), [2, 3]);
+        let mut most = PathSelector::new(PathPolicy::LeastOutstanding, MAX_PATHS, 1, true, 128);
         most.least_busy(MAX_PATHS, |_| 0);
         assert_eq!(most.path(127), 127);
     }
 
     #[test]
     fn settings_bound_the_parts() {
-        let parts = |most: &Spread, length| split(length, most.most, most.least).parts;
-        let by_device = Spread::new(PathPolicy::RoundRobin, 8, 2, false, 65_536);
+        let parts = |most: &PathSelector, length| split(length, most.most, most.least).parts;
+        let by_device = PathSelector::new(PathPolicy::RoundRobin, 8, 2, false, 65_536);
         assert_eq!(parts(&by_device, 1 << 20), 2);
-        let by_path = Spread::new(PathPolicy::RoundRobin, 8, 2, true, 65_536);
+        let by_path = PathSelector::new(PathPolicy::RoundRobin, 8, 2, true, 65_536);
         assert_eq!(parts(&by_path, 1 << 20), 8);
         assert_eq!(parts(&by_path, 131_071), 1);
     }

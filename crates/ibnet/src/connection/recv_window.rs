@@ -5,10 +5,10 @@
 #![forbid(unsafe_code)]
 
 use crate::wire::cts::{self, ENTRIES};
-use crate::wire::immediate::{Immediate, SizeTold, lap};
+use crate::wire::immediate::{Immediate, SizeTold, generation};
 
 /// The announced buffers, as many as the ring has entries.
-pub(crate) struct Inbox {
+pub(crate) struct RecvWindow {
     entries: Box<[Entry; ENTRIES as usize]>,
     /// Id of the next entry to announce.
     next: u64,
@@ -26,8 +26,8 @@ pub(crate) const NO_REQUEST: u16 = u16::MAX;
 struct Entry {
     capacity: u32,
     bytes: u32,
-    /// See [`lap`].
-    lap: u16,
+    /// See [`generation`].
+    generation: u16,
     request: u16,
     position: u8,
     parts: u8,
@@ -53,7 +53,7 @@ pub(crate) struct Arrived {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Violation(pub(crate) &'static str);
 
-impl Inbox {
+impl RecvWindow {
     /// An inbox in which at most `most` entries are open at once, and never more than the ring has.
     pub(crate) fn new(first_entry: u64, most: u64) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Inbox {
         self.entries[cts::slot(id)] = Entry {
             capacity,
             bytes: 0,
-            lap: lap(id),
+            generation: generation(id),
             request,
             position,
             parts: 0,
@@ -108,7 +108,7 @@ impl Inbox {
             .ok_or(Violation("an immediate that means nothing"))?;
         let slot = usize::from(part.slot);
         let entry = &mut self.entries[slot];
-        if !entry.is_open || entry.lap != part.lap {
+        if !entry.is_open || entry.generation != part.generation {
             return Err(Violation("a part of a message that is not expected"));
         }
         entry.parts += 1;
@@ -154,7 +154,7 @@ mod tests {
             slot,
             size_told,
             parts,
-            lap: lap(id),
+            generation: generation(id),
         };
         Some(immediate.encode())
     }
@@ -165,11 +165,11 @@ mod tests {
 
     #[test]
     fn the_size_is_told_in_three_ways() {
-        let mut inbox = Inbox::new(FIRST, ENTRIES);
+        let mut window = RecvWindow::new(FIRST, ENTRIES);
         for position in 0..3 {
-            inbox.open(7, position, 1000);
+            window.open(7, position, 1000);
         }
-        let by_sum = inbox.take(part(FIRST, SizeTold::BySum, 1), 123, no_table);
+        let by_sum = window.take(part(FIRST, SizeTold::BySum, 1), 123, no_table);
         let arrived = |position, size| {
             Ok(Some(Arrived {
                 slot: position,
@@ -179,9 +179,9 @@ mod tests {
             }))
         };
         assert_eq!(by_sum, arrived(0, 123));
-        let announced = inbox.take(part(FIRST + 1, SizeTold::AsAnnounced, 1), 1, no_table);
+        let announced = window.take(part(FIRST + 1, SizeTold::AsAnnounced, 1), 1, no_table);
         assert_eq!(announced, arrived(1, 1000));
-        let in_table = inbox.take(part(FIRST + 2, SizeTold::InTable, 1), 1, |slot| {
+        let in_table = window.take(part(FIRST + 2, SizeTold::InTable, 1), 1, |slot| {
             assert_eq!(slot, 2);
             555
         });
@@ -190,24 +190,24 @@ mod tests {
 
     #[test]
     fn a_message_is_whole_with_its_last_part() {
-        let mut inbox = Inbox::new(FIRST, ENTRIES);
-        inbox.open(1, 0, 1000);
+        let mut window = RecvWindow::new(FIRST, ENTRIES);
+        window.open(1, 0, 1000);
         for _ in 0..3 {
             assert_eq!(
-                inbox.take(part(FIRST, SizeTold::BySum, 4), 100, no_table),
+                window.take(part(FIRST, SizeTold::BySum, 4), 100, no_table),
                 Ok(None)
             );
         }
-        let whole = inbox.take(part(FIRST, SizeTold::BySum, 4), 100, no_table);
+        let whole = window.take(part(FIRST, SizeTold::BySum, 4), 100, no_table);
         assert_eq!(whole.unwrap().unwrap().size, 400);
     }
 
     #[test]
     fn what_a_sender_could_get_wrong_is_a_violation() {
         let wrong = |immediate, bytes| {
-            let mut inbox = Inbox::new(FIRST, ENTRIES);
-            inbox.open(1, 0, 1000);
-            inbox.take(immediate, bytes, |_| 1001)
+            let mut window = RecvWindow::new(FIRST, ENTRIES);
+            window.open(1, 0, 1000);
+            window.take(immediate, bytes, |_| 1001)
         };
         assert!(wrong(None, 1).is_err());
         assert!(wrong(Some(3 << 8), 1).is_err(), "meaningless bits");
@@ -230,57 +230,57 @@ mod tests {
         assert!(wrong(part(FIRST, SizeTold::BySum, 1), 1000).is_ok());
 
         // Twice the same message, and more parts than the last one says.
-        let mut inbox = Inbox::new(FIRST, ENTRIES);
-        inbox.open(1, 0, 1000);
-        inbox.open(1, 1, 1000);
+        let mut window = RecvWindow::new(FIRST, ENTRIES);
+        window.open(1, 0, 1000);
+        window.open(1, 1, 1000);
         assert!(
-            inbox
+            window
                 .take(part(FIRST, SizeTold::BySum, 1), 1, no_table)
                 .is_ok()
         );
         assert!(
-            inbox
+            window
                 .take(part(FIRST, SizeTold::BySum, 1), 1, no_table)
                 .is_err()
         );
         assert_eq!(
-            inbox.take(part(FIRST + 1, SizeTold::BySum, 3), 1, no_table),
+            window.take(part(FIRST + 1, SizeTold::BySum, 3), 1, no_table),
             Ok(None)
         );
         assert!(
-            inbox
+            window
                 .take(part(FIRST + 1, SizeTold::BySum, 1), 1, no_table)
                 .is_err()
         );
         // Byte counts that overflow are no small message, in whichever part they do.
         for bytes in [[u32::MAX, 100, 0], [0, u32::MAX, 100]] {
-            let mut inbox = Inbox::new(FIRST, ENTRIES);
-            inbox.open(1, 0, 1000);
+            let mut window = RecvWindow::new(FIRST, ENTRIES);
+            window.open(1, 0, 1000);
             let huge = part(FIRST, SizeTold::BySum, 3);
-            assert_eq!(inbox.take(huge, bytes[0], no_table), Ok(None));
-            assert_eq!(inbox.take(huge, bytes[1], no_table), Ok(None));
-            assert!(inbox.take(huge, bytes[2], no_table).is_err());
+            assert_eq!(window.take(huge, bytes[0], no_table), Ok(None));
+            assert_eq!(window.take(huge, bytes[1], no_table), Ok(None));
+            assert!(window.take(huge, bytes[2], no_table).is_err());
         }
     }
 
     #[test]
     fn entries_are_free_again_in_the_order_announced() {
-        let mut inbox = Inbox::new(u64::MAX - 100, ENTRIES);
+        let mut window = RecvWindow::new(u64::MAX - 100, ENTRIES);
         for _ in 0..ENTRIES {
-            assert!(inbox.has_room(1));
-            inbox.open(0, 0, 8);
+            assert!(window.has_room(1));
+            window.open(0, 0, 8);
         }
-        assert!(!inbox.has_room(1));
-        let take = |inbox: &mut Inbox, ahead: u64| {
+        assert!(!window.has_room(1));
+        let take = |window: &mut RecvWindow, ahead: u64| {
             let id = (u64::MAX - 100).wrapping_add(ahead);
-            inbox
+            window
                 .take(part(id, SizeTold::BySum, 1), 8, no_table)
                 .unwrap()
                 .unwrap();
         };
-        take(&mut inbox, 1);
-        assert!(!inbox.has_room(1), "the oldest is still open");
-        take(&mut inbox, 0);
-        assert!(inbox.has_room(2) && !inbox.has_room(3));
+        take(&mut window, 1);
+        assert!(!window.has_room(1), "the oldest is still open");
+        take(&mut window, 0);
+        assert!(window.has_room(2) && !window.has_room(3));
     }
 }

@@ -5,7 +5,7 @@
 /// ([`crate::connection::in_flight`]); receives carry the number of their path alone, flushing reads
 /// ([`crate::connection::flush`]) that of their request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WorkId {
+pub(crate) struct WrId {
     /// The path it was posted on.
     pub(crate) path: usize,
     /// Parts of messages that it completes; none if it is not of a message.
@@ -14,7 +14,7 @@ pub(crate) struct WorkId {
     pub(crate) requests: u32,
 }
 
-impl WorkId {
+impl WrId {
     pub(crate) fn encode(self) -> u64 {
         (self.path as u64) << 40 | u64::from(self.parts) << 32 | u64::from(self.requests)
     }
@@ -37,12 +37,12 @@ mod tests {
         for path in [0, 1, 127] {
             for requests in [0, 1, 513, u32::MAX] {
                 for parts in [0, 1, 8, u8::MAX] {
-                    let id = WorkId {
+                    let id = WrId {
                         path,
                         parts,
                         requests,
                     };
-                    assert_eq!(WorkId::decode(id.encode()), id);
+                    assert_eq!(WrId::decode(id.encode()), id);
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::{Device, gpu_direct, max_message, opening, speed};
 use crate::config::{Config, DataDirect, RelaxedOrdering};
 use crate::error::Error;
 use crate::events::Changes;
-use crate::events::Monitor;
+use crate::events::EventThread;
 use crate::memory::region::Registrations;
 use crate::wire::stripe;
 
@@ -57,7 +57,7 @@ struct Draft {
 pub(crate) fn discover(
     library: &ibnet_verbs::Library,
     config: &Config,
-    monitor: &Monitor,
+    events: &EventThread,
 ) -> Result<Found, Error> {
     let list = library.devices().map_err(|error| Error::NoDevices {
         reason: error.to_string(),
@@ -94,7 +94,7 @@ pub(crate) fn discover(
             },
         });
     }
-    let devices = build(&opened, library, config, monitor)?;
+    let devices = build(&opened, library, config, events)?;
     Ok(Found { devices, left_out })
 }
 
@@ -222,7 +222,7 @@ fn build(
     opened: &[Opened],
     library: &ibnet_verbs::Library,
     config: &Config,
-    monitor: &Monitor,
+    events: &EventThread,
 ) -> Result<Vec<Arc<Device>>, Error> {
     let peer_memory = gpu_direct::peer_memory_client(&config.sysfs);
     if let Some(client) = &peer_memory {
@@ -266,7 +266,7 @@ fn build(
             }
             drafts.extend(twin);
         }
-        let token = monitor.watch_device(&device.context, &device.changes)?;
+        let token = events.watch_device(&device.context, &device.changes)?;
         shared.push((token, Registrations::new()));
     }
     number(&mut drafts);

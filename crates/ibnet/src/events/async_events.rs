@@ -8,7 +8,7 @@ pub(crate) struct DeviceToken(pub(super) u64);
 
 /// What a connection uses of one device, and by which events can hit it.
 #[derive(Clone, Debug)]
-pub(crate) struct Exposed {
+pub(crate) struct Resources {
     pub(crate) device: DeviceToken,
     /// The port, if the connection wants [`PORT`](super::PORT) to be raised.
     pub(crate) port: Option<u8>,
@@ -42,7 +42,7 @@ pub(super) enum Meaning {
     Nothing,
 }
 
-impl Exposed {
+impl Resources {
     pub(super) fn is_hit_by(&self, fatal: Fatal) -> bool {
         self.device == fatal.device
             && match fatal.subject {

@@ -2,15 +2,15 @@
 //!
 //! It waits for asynchronous events of the devices and for anything to happen on the control
 //! channels. It does as little as possible: events are acknowledged at once (a queue pair cannot
-//! be destroyed before) and logged; whoever is concerned finds a bit set in its [`Attention`] at
+//! be destroyed before) and logged; whoever is concerned finds a bit set in its [`EventFlags`] at
 //! the next call, which costs that call one relaxed load and no system call.
 //!
 //! Who waits rather than polls is woken by it: for all that, for completions ([`bells`]), for
-//! sockets of a handshake ([`SocketWatch`]) and at a time ([`Alarm`]).
+//! sockets of a handshake ([`SocketWatch`]) and at a time ([`Timer`]).
 
 mod async_events;
-mod attention;
 mod changes;
+mod flags;
 mod notifications;
 mod timers;
 pub(crate) mod waiting;
@@ -28,18 +28,18 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
-pub(crate) use async_events::{DeviceToken, Exposed, Fatal, Subject};
-pub(crate) use attention::{Attention, CONTROL, ENDING, FATAL, PORT};
-pub(crate) use timers::Alarm;
+pub(crate) use async_events::{DeviceToken, Fatal, Resources, Subject};
+pub(crate) use flags::{CONTROL, ENDING, EventFlags, FATAL, PORT};
+pub(crate) use timers::Timer;
 
 use crate::error::Error;
 use async_events::{Meaning, meaning};
 pub(crate) use changes::Changes;
-use notifications::Bells;
-use timers::Alarms;
+use notifications::CompletionChannels;
+use timers::Timers;
 
 /// Handle on the events thread. Dropping it ends and joins the thread.
-pub(crate) struct Monitor {
+pub(crate) struct EventThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -51,8 +51,8 @@ struct Shared {
     forks: u32,
     next_token: AtomicU64,
     watched: Mutex<HashMap<u64, Watched>>,
-    alarms: Arc<Alarms>,
-    bells: Bells,
+    alarms: Arc<Timers>,
+    bells: CompletionChannels,
     /// Whether fatal events are told to the connections that they hit, or logged only.
     returns_events: bool,
 }
@@ -63,13 +63,13 @@ enum Watched {
         changes: Arc<Changes>,
     },
     Connection {
-        attention: Arc<Attention>,
-        exposed: Vec<Exposed>,
+        flags: Arc<EventFlags>,
+        exposed: Vec<Resources>,
         /// The fatal events that have hit it.
         fatal: Vec<Fatal>,
     },
     /// A socket of a handshake.
-    Socket(Arc<Attention>),
+    Socket(Arc<EventFlags>),
     /// The completion channel of a device.
     Bell {
         device: DeviceToken,
@@ -103,7 +103,7 @@ pub(crate) enum Interest {
 const STOP: u64 = 0;
 const ALARM: u64 = 1;
 
-impl Monitor {
+impl EventThread {
     /// Starts the thread. `returns_events` says whether fatal events end the connections that they
     /// hit (`NCCL_IB_RETURN_ASYNC_EVENTS`).
     pub(crate) fn start(returns_events: bool) -> Result<Self, Error> {
@@ -114,7 +114,7 @@ impl Monitor {
         epoll
             .add(&stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP))
             .map_err(failed)?;
-        let alarms = Arc::new(Alarms::new().map_err(failed)?);
+        let alarms = Arc::new(Timers::new().map_err(failed)?);
         epoll
             .add(&*alarms, EpollEvent::new(EpollFlags::EPOLLIN, ALARM))
             .map_err(failed)?;
@@ -125,7 +125,7 @@ impl Monitor {
             next_token: AtomicU64::new(ALARM + 1),
             watched: Mutex::new(HashMap::new()),
             alarms,
-            bells: Bells::default(),
+            bells: CompletionChannels::default(),
             returns_events,
         });
         let thread = thread::Builder::new()
@@ -193,9 +193,9 @@ impl Monitor {
         Ok(context.create_cq_with_channel(depth, &channel)?)
     }
 
-    /// Something that wakes `attention` at a time.
-    pub(crate) fn alarm(&self, attention: &Arc<Attention>) -> Alarm {
-        Alarm::new(&self.shared.alarms, attention)
+    /// Something that wakes `flags` at a time.
+    pub(crate) fn timer(&self, flags: &Arc<EventFlags>) -> Timer {
+        Timer::new(&self.shared.alarms, flags)
     }
 
     /// Watches `socket`, once, for what it is to be ready for; then until it is
@@ -203,11 +203,11 @@ impl Monitor {
     pub(crate) fn watch_socket(
         &self,
         socket: Arc<dyn AsFd + Send + Sync>,
-        attention: &Arc<Attention>,
+        flags: &Arc<EventFlags>,
         interest: Interest,
     ) -> Result<SocketWatch, Error> {
         let token = self.shared.new_token();
-        let watched = Watched::Socket(Arc::clone(attention));
+        let watched = Watched::Socket(Arc::clone(flags));
         self.shared.lock().insert(token, watched);
         let watch = SocketWatch {
             shared: Arc::clone(&self.shared),
@@ -223,21 +223,21 @@ impl Monitor {
     }
 
     /// Watches the control channel `stream` of a connection, and the devices that it uses. Of its
-    /// completion queues, those that were made by [`create_cq`](Self::create_cq) wake `attention`.
+    /// completion queues, those that were made by [`create_cq`](Self::create_cq) wake `flags`.
     pub(crate) fn watch_connection(
         &self,
         stream: &Arc<TcpStream>,
-        attention: &Arc<Attention>,
-        exposed: Vec<Exposed>,
+        flags: &Arc<EventFlags>,
+        exposed: Vec<Resources>,
     ) -> Result<Watch, Error> {
         let token = self.shared.new_token();
         for used in &exposed {
             for queue in &used.completion_queues {
-                self.shared.bells.assign(*queue, used.device, attention);
+                self.shared.bells.assign(*queue, used.device, flags);
             }
         }
         let watched = Watched::Connection {
-            attention: Arc::clone(attention),
+            flags: Arc::clone(flags),
             exposed,
             fatal: Vec::new(),
         };
@@ -256,7 +256,7 @@ impl Monitor {
     }
 }
 
-impl Monitor {
+impl EventThread {
     /// # Errors
     /// [`Error::Forked`] if this process is a forked child of the one that has the thread.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
@@ -267,7 +267,7 @@ impl Monitor {
     }
 }
 
-impl Drop for Monitor {
+impl Drop for EventThread {
     fn drop(&mut self) {
         if self.shared.is_inherited() {
             // There is no such thread here.
@@ -310,7 +310,7 @@ impl Watch {
 
     /// Changes what the connection uses, as when a path was rebuilt with another queue pair.
     #[cfg(test)]
-    pub(crate) fn expose(&self, now: Vec<Exposed>) {
+    pub(crate) fn expose(&self, now: Vec<Resources>) {
         if let Some(Watched::Connection { exposed, .. }) = self.shared.lock().get_mut(&self.token) {
             *exposed = now;
         }
@@ -325,12 +325,9 @@ impl Drop for Watch {
         // The stream may never have been added; then there is nothing to remove.
         let _ = self.shared.epoll.delete(self.stream.as_fd());
         let watched = self.shared.lock().remove(&self.token);
-        if let Some(Watched::Connection {
-            attention, exposed, ..
-        }) = watched
-        {
+        if let Some(Watched::Connection { flags, exposed, .. }) = watched {
             let queues = exposed.iter().flat_map(|used| &used.completion_queues);
-            self.shared.bells.withdraw(queues.copied(), &attention);
+            self.shared.bells.withdraw(queues.copied(), &flags);
         }
     }
 }
@@ -416,8 +413,8 @@ impl Shared {
     fn dispatch(&self, token: u64) {
         // What follows happens outside the lock: who is woken may end a connection.
         let news = match self.lock().get(&token) {
-            Some(Watched::Connection { attention, .. }) => News::Control(Arc::clone(attention)),
-            Some(Watched::Socket(attention)) => News::Socket(Arc::clone(attention)),
+            Some(Watched::Connection { flags, .. }) => News::Control(Arc::clone(flags)),
+            Some(Watched::Socket(flags)) => News::Socket(Arc::clone(flags)),
             Some(Watched::Bell { device, channel }) => News::Bell(*device, channel.clone()),
             Some(Watched::Device { context, changes }) => {
                 News::Device(context.clone(), Arc::clone(changes))
@@ -425,8 +422,8 @@ impl Shared {
             None => return,
         };
         match news {
-            News::Control(attention) => attention.raise(CONTROL),
-            News::Socket(attention) => attention.wake(),
+            News::Control(flags) => flags.raise(CONTROL),
+            News::Socket(flags) => flags.wake(),
             News::Bell(device, channel) => {
                 if !self.bells.ring(device, &channel) {
                     let _ = self.epoll.delete(&channel);
@@ -493,40 +490,40 @@ impl Shared {
     /// Tells the connections that use what has failed. Only those that there are: a device that
     /// recovers serves later ones (pitfall 8).
     fn raise_fatal(&self, hit: Fatal) {
-        let is_hit = |exposed: &Exposed| exposed.is_hit_by(hit);
-        for attention in self.concerned(is_hit, Some(hit)) {
-            attention.raise(FATAL);
+        let is_hit = |exposed: &Resources| exposed.is_hit_by(hit);
+        for flags in self.concerned(is_hit, Some(hit)) {
+            flags.raise(FATAL);
         }
     }
 
     /// Tells the connections that use a port of the device, or any if none is named.
     fn raise_port(&self, device: DeviceToken, port: Option<u8>) {
-        let is_on_it = |exposed: &Exposed| {
+        let is_on_it = |exposed: &Resources| {
             let is_port = |own: u8| port.is_none_or(|port| own == port);
             exposed.device == device && exposed.port.is_some_and(is_port)
         };
-        for attention in self.concerned(is_on_it, None) {
-            attention.raise(PORT);
+        for flags in self.concerned(is_on_it, None) {
+            flags.raise(PORT);
         }
     }
 
     /// The connections that use what `is_concerned` is about. `hit` is noted for each.
     fn concerned(
         &self,
-        is_concerned: impl Fn(&Exposed) -> bool,
+        is_concerned: impl Fn(&Resources) -> bool,
         hit: Option<Fatal>,
-    ) -> Vec<Arc<Attention>> {
+    ) -> Vec<Arc<EventFlags>> {
         let mut concerned = Vec::new();
         for watched in self.lock().values_mut() {
             if let Watched::Connection {
-                attention,
+                flags,
                 exposed,
                 fatal,
             } = watched
                 && exposed.iter().any(&is_concerned)
             {
                 fatal.extend(hit.filter(|hit| !fatal.contains(hit)));
-                concerned.push(Arc::clone(attention));
+                concerned.push(Arc::clone(flags));
             }
         }
         concerned
@@ -535,8 +532,8 @@ impl Shared {
 
 /// What has happened, and whom to tell.
 enum News {
-    Control(Arc<Attention>),
-    Socket(Arc<Attention>),
+    Control(Arc<EventFlags>),
+    Socket(Arc<EventFlags>),
     Bell(DeviceToken, CompletionChannel),
     Device(Context, Arc<Changes>),
 }

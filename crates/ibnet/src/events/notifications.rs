@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ibnet_verbs::{CompletionChannel, Context, CqId};
 
-use super::{Attention, DeviceToken, FATAL};
+use super::{DeviceToken, EventFlags, FATAL};
 use crate::error::Error;
 
 /// The completion channels, and who waits at them.
 #[derive(Default)]
-pub(super) struct Bells {
+pub(super) struct CompletionChannels {
     channels: Mutex<Vec<(DeviceToken, CompletionChannel)>>,
-    queues: Mutex<HashMap<CqId, (DeviceToken, Arc<Attention>)>>,
+    queues: Mutex<HashMap<CqId, (DeviceToken, Arc<EventFlags>)>>,
 }
 
-impl Bells {
+impl CompletionChannels {
     /// The channel of `device`, whose context is `context`; a new one is shown to `watch` first.
     pub(super) fn channel(
         &self,
@@ -35,18 +35,18 @@ impl Bells {
         Ok(channel)
     }
 
-    /// Completions of `queue`, which is on `device`, are for `attention` from now on.
-    pub(super) fn assign(&self, queue: CqId, device: DeviceToken, attention: &Arc<Attention>) {
-        lock(&self.queues).insert(queue, (device, Arc::clone(attention)));
+    /// Completions of `queue`, which is on `device`, are for `flags` from now on.
+    pub(super) fn assign(&self, queue: CqId, device: DeviceToken, flags: &Arc<EventFlags>) {
+        lock(&self.queues).insert(queue, (device, Arc::clone(flags)));
     }
 
     /// Undoes [`assign`](Self::assign) for `queues`. One may have been destroyed by now, and
     /// another one be in its place: that one stays.
-    pub(super) fn withdraw(&self, queues: impl Iterator<Item = CqId>, attention: &Arc<Attention>) {
+    pub(super) fn withdraw(&self, queues: impl Iterator<Item = CqId>, flags: &Arc<EventFlags>) {
         let mut assigned = lock(&self.queues);
         for queue in queues {
             if let Entry::Occupied(entry) = assigned.entry(queue)
-                && Arc::ptr_eq(&entry.get().1, attention)
+                && Arc::ptr_eq(&entry.get().1, flags)
             {
                 entry.remove();
             }
@@ -63,9 +63,9 @@ impl Bells {
                     // Acknowledged before anybody is told: who is told may destroy the queue,
                     // which waits for the acknowledgement.
                     drop(event);
-                    let attention = lock(&self.queues).get(&queue).map(|(_, of)| Arc::clone(of));
-                    if let Some(attention) = attention {
-                        attention.wake();
+                    let flags = lock(&self.queues).get(&queue).map(|(_, of)| Arc::clone(of));
+                    if let Some(flags) = flags {
+                        flags.wake();
                     }
                 }
                 Ok(None) => return true,
@@ -83,10 +83,10 @@ impl Bells {
         let hit: Vec<_> = lock(&self.queues)
             .values()
             .filter(|(of, _)| *of == device)
-            .map(|(_, attention)| Arc::clone(attention))
+            .map(|(_, flags)| Arc::clone(flags))
             .collect();
-        for attention in hit {
-            attention.raise(FATAL);
+        for flags in hit {
+            flags.raise(FATAL);
         }
     }
 }

@@ -12,9 +12,9 @@ fn pair() -> (Arc<TcpStream>, TcpStream) {
     (Arc::new(one), listener.accept().unwrap().0)
 }
 
-fn wait_for(attention: &Attention, bits: u32) -> bool {
+fn wait_for(flags: &EventFlags, bits: u32) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
-    while attention.bits() & bits == 0 {
+    while flags.bits() & bits == 0 {
         if Instant::now() > deadline {
             return false;
         }
@@ -25,24 +25,22 @@ fn wait_for(attention: &Attention, bits: u32) -> bool {
 
 #[test]
 fn data_raises_attention_once_until_rearmed() {
-    let monitor = Monitor::start(true).unwrap();
+    let events = EventThread::start(true).unwrap();
     let (ours, mut theirs) = pair();
-    let attention = Arc::new(Attention::default());
-    let watch = monitor
-        .watch_connection(&ours, &attention, Vec::new())
-        .unwrap();
+    let flags = Arc::new(EventFlags::default());
+    let watch = events.watch_connection(&ours, &flags, Vec::new()).unwrap();
     theirs.write_all(b"x").unwrap();
-    assert!(wait_for(&attention, CONTROL));
-    attention.clear(CONTROL);
+    assert!(wait_for(&flags, CONTROL));
+    flags.clear(CONTROL);
     let mut byte = [0];
     (&*ours).read_exact(&mut byte).unwrap();
     watch.rearm().unwrap();
     drop(theirs); // end of stream
-    assert!(wait_for(&attention, CONTROL));
+    assert!(wait_for(&flags, CONTROL));
 }
 
-fn exposed(device: u64, port: Option<u8>, queue_pairs: &[u32]) -> Exposed {
-    Exposed {
+fn exposed(device: u64, port: Option<u8>, queue_pairs: &[u32]) -> Resources {
+    Resources {
         device: DeviceToken(device),
         port,
         queue_pairs: queue_pairs.to_vec(),
@@ -57,45 +55,45 @@ fn fatal(device: u64, subject: Subject) -> Fatal {
 
 #[test]
 fn fatal_events_latch_on_whom_they_name() {
-    let monitor = Monitor::start(true).unwrap();
+    let events = EventThread::start(true).unwrap();
     let (ours, _theirs) = pair();
-    let mine = Arc::new(Attention::default());
+    let mine = Arc::new(EventFlags::default());
     let uses = vec![exposed(5, None, &[7]), exposed(9, None, &[8])];
-    let watch = monitor.watch_connection(&ours, &mine, uses).unwrap();
+    let watch = events.watch_connection(&ours, &mine, uses).unwrap();
     for other in [
         fatal(6, Subject::Device),
         fatal(5, Subject::QueuePair(8)),
         fatal(9, Subject::QueuePair(7)),
     ] {
-        monitor.shared.raise_fatal(other);
+        events.shared.raise_fatal(other);
     }
     assert_eq!(mine.bits(), 0);
     assert_eq!(watch.fatal(), []);
     let hits = [fatal(5, Subject::QueuePair(7)), fatal(9, Subject::Device)];
     for hit in [hits[0], hits[0], hits[1]] {
-        monitor.shared.raise_fatal(hit);
+        events.shared.raise_fatal(hit);
         assert_eq!(mine.bits(), FATAL);
         mine.clear(FATAL);
     }
     assert_eq!(watch.fatal(), hits);
     // A rebuilt path has another queue pair.
     watch.expose(vec![exposed(5, None, &[17])]);
-    monitor.shared.raise_fatal(hits[0]);
+    events.shared.raise_fatal(hits[0]);
     assert_eq!(mine.bits(), 0);
-    monitor.shared.raise_fatal(fatal(5, Subject::QueuePair(17)));
+    events.shared.raise_fatal(fatal(5, Subject::QueuePair(17)));
     assert_eq!(mine.bits(), FATAL);
 }
 
 #[test]
 fn who_does_not_want_events_is_not_hit() {
-    let monitor = Monitor::start(false).unwrap();
+    let events = EventThread::start(false).unwrap();
     let (ours, _theirs) = pair();
-    let mine = Arc::new(Attention::default());
+    let mine = Arc::new(EventFlags::default());
     let uses = vec![exposed(5, None, &[7])];
-    let _watch = monitor.watch_connection(&ours, &mine, uses).unwrap();
+    let _watch = events.watch_connection(&ours, &mine, uses).unwrap();
     let changes = Changes::new(1);
     let meaning = Meaning::Fatal(Subject::Device);
-    monitor.shared.act(DeviceToken(5), &changes, meaning);
+    events.shared.act(DeviceToken(5), &changes, meaning);
     assert_eq!(mine.bits(), 0);
     // What is known of it is out of date all the same.
     assert_eq!(changes.of(1), 1);
@@ -104,13 +102,13 @@ fn who_does_not_want_events_is_not_hit() {
 #[test]
 fn port_events_are_for_their_port() {
     // Pitfall 5: not for whichever port's thread happens to read them.
-    let monitor = Monitor::start(true).unwrap();
+    let events = EventThread::start(true).unwrap();
     let (ours, _theirs) = pair();
-    let mine = Arc::new(Attention::default());
+    let mine = Arc::new(EventFlags::default());
     let uses = vec![exposed(5, Some(2), &[7])];
-    let _watch = monitor.watch_connection(&ours, &mine, uses).unwrap();
+    let _watch = events.watch_connection(&ours, &mine, uses).unwrap();
     let changes = Changes::new(2);
-    let act = |meaning| monitor.shared.act(DeviceToken(5), &changes, meaning);
+    let act = |meaning| events.shared.act(DeviceToken(5), &changes, meaning);
     act(Meaning::PortChanged(1));
     assert_eq!((mine.bits(), changes.of(1), changes.of(2)), (0, 1, 0));
     act(Meaning::PortChanged(2));
@@ -126,13 +124,11 @@ fn port_events_are_for_their_port() {
 
 #[test]
 fn the_thread_ends_with_the_monitor_and_watches_outlive_it() {
-    let monitor = Monitor::start(true).unwrap();
+    let events = EventThread::start(true).unwrap();
     let (ours, _theirs) = pair();
-    let attention = Arc::new(Attention::default());
-    let watch = monitor
-        .watch_connection(&ours, &attention, Vec::new())
-        .unwrap();
-    drop(monitor); // joins
+    let flags = Arc::new(EventFlags::default());
+    let watch = events.watch_connection(&ours, &flags, Vec::new()).unwrap();
+    drop(events); // joins
     assert_eq!(watch.shared.lock().len(), 1);
     drop(watch);
 }

@@ -9,11 +9,11 @@ use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use super::Attention;
+use super::EventFlags;
 use crate::error::Error;
 
 /// The times for which somebody waits, and the system's timer for the first of them.
-pub(super) struct Alarms {
+pub(super) struct Timers {
     timer: TimerFd,
     queue: Mutex<Queue>,
 }
@@ -21,21 +21,21 @@ pub(super) struct Alarms {
 #[derive(Default)]
 struct Queue {
     /// Whom to wake, by when and which alarm it is.
-    entries: BTreeMap<Key, Arc<Attention>>,
+    entries: BTreeMap<Key, Arc<EventFlags>>,
     alarms: u64,
 }
 
 type Key = (Instant, u64);
 
 /// Wakes one who waits, at a time that can be moved. Dropped, it does not any more.
-pub(crate) struct Alarm {
-    alarms: Arc<Alarms>,
-    attention: Arc<Attention>,
+pub(crate) struct Timer {
+    alarms: Arc<Timers>,
+    flags: Arc<EventFlags>,
     number: u64,
     set_to: Option<Instant>,
 }
 
-impl Alarms {
+impl Timers {
     pub(super) fn new() -> Result<Self, Errno> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         Ok(Self {
@@ -47,12 +47,12 @@ impl Alarms {
 
     /// Wakes everybody whose time has come.
     pub(super) fn ring(&self) {
-        for attention in self.due(Instant::now()) {
-            attention.wake();
+        for flags in self.due(Instant::now()) {
+            flags.wake();
         }
     }
 
-    fn due(&self, now: Instant) -> Vec<Arc<Attention>> {
+    fn due(&self, now: Instant) -> Vec<Arc<EventFlags>> {
         let mut queue = self.lock();
         let mut due = Vec::new();
         while let Some(first) = queue.entries.first_entry()
@@ -84,14 +84,14 @@ impl Alarms {
     }
 }
 
-impl AsFd for Alarms {
+impl AsFd for Timers {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
 }
 
-impl Alarm {
-    pub(super) fn new(alarms: &Arc<Alarms>, attention: &Arc<Attention>) -> Self {
+impl Timer {
+    pub(super) fn new(alarms: &Arc<Timers>, flags: &Arc<EventFlags>) -> Self {
         let number = {
             let mut queue = alarms.lock();
             queue.alarms += 1;
@@ -99,7 +99,7 @@ impl Alarm {
         };
         Self {
             alarms: Arc::clone(alarms),
-            attention: Arc::clone(attention),
+            flags: Arc::clone(flags),
             number,
             set_to: None,
         }
@@ -116,7 +116,7 @@ impl Alarm {
             queue.entries.remove(&(old, self.number));
         }
         let key = (time, self.number);
-        queue.entries.insert(key, Arc::clone(&self.attention));
+        queue.entries.insert(key, Arc::clone(&self.flags));
         self.set_to = Some(time);
         if queue.entries.first_key_value().map(|(first, _)| *first) != Some(key) {
             return Ok(());
@@ -127,10 +127,10 @@ impl Alarm {
     }
 }
 
-impl Drop for Alarm {
+impl Drop for Timer {
     fn drop(&mut self) {
         // In a forked child the lock may have been held by the thread that is not there.
-        if self.attention.is_inherited() {
+        if self.flags.is_inherited() {
             return;
         }
         // The timer may go off for nothing.
@@ -145,11 +145,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn alarm(alarms: &Arc<Alarms>) -> Alarm {
-        Alarm::new(alarms, &Arc::new(Attention::default()))
+    fn timer(alarms: &Arc<Timers>) -> Timer {
+        Timer::new(alarms, &Arc::new(EventFlags::default()))
     }
 
-    fn expires_in(alarms: &Alarms) -> Option<Duration> {
+    fn expires_in(alarms: &Timers) -> Option<Duration> {
         match alarms.timer.get().unwrap()? {
             Expiration::OneShot(left) => Some(left.into()),
             other => panic!("{other:?}"),
@@ -159,9 +159,9 @@ mod tests {
     #[test]
     fn the_timer_is_that_of_the_first_alarm() {
         const HOUR: Duration = Duration::from_secs(3600);
-        let alarms = Arc::new(Alarms::new().unwrap());
+        let alarms = Arc::new(Timers::new().unwrap());
         let now = Instant::now();
-        let (mut late, mut early) = (alarm(&alarms), alarm(&alarms));
+        let (mut late, mut early) = (timer(&alarms), timer(&alarms));
         late.set(now + 4 * HOUR).unwrap();
         assert!(expires_in(&alarms).unwrap() > 3 * HOUR);
         early.set(now + 2 * HOUR).unwrap();

@@ -4,8 +4,8 @@
 use super::input::Input;
 use super::messages::decode;
 use super::samples::frame;
-use crate::connection::in_flight::{PartLog, credit};
-use crate::wire::message::{Closing, MAX_PATHS, Message};
+use crate::connection::in_flight::{InFlight, credit};
+use crate::wire::message::{Close, MAX_PATHS, Message};
 
 /// Paths less one; for each path, parts that were posted (2 bytes) and, of them, acknowledged (2
 /// bytes); then how the bytes are made:
@@ -17,12 +17,12 @@ use crate::wire::message::{Closing, MAX_PATHS, Message};
 pub fn control(data: &[u8]) {
     let mut input = Input::new(data);
     let paths = 1 + input.below(MAX_PATHS);
-    let mut logs: Vec<PartLog> = Vec::new();
+    let mut logs: Vec<InFlight> = Vec::new();
     // For each path, requests of the parts that are under way, and parts posted before them.
     let mut model: Vec<(Vec<u16>, u64)> = Vec::new();
     let mut request = 0;
     for _ in 0..paths {
-        let mut log = PartLog::new();
+        let mut log = InFlight::new();
         let posted = u64::from(input.u16() % 1024);
         // No more than 256 are ever under way on a path.
         let acknowledged = u64::from(input.u16()).clamp(posted.saturating_sub(256), posted);
@@ -44,14 +44,14 @@ pub fn control(data: &[u8]) {
         0 => input.rest().to_vec(),
         _ => {
             let counts = 1 + input.below(MAX_PATHS);
-            frame(&Message::Closing(Closing {
+            frame(&Message::Close(Close {
                 parts_taken: (0..counts).map(|_| input.u64()).collect(),
             }))
         }
     };
     let (messages, _) = decode(stream.chunks(4096));
     // Whatever else arrives ends the connection before it is looked at.
-    let Some(Message::Closing(closing)) = messages.first() else {
+    let Some(Message::Close(closing)) = messages.first() else {
         return;
     };
     let is_possible = closing.parts_taken.len() == paths

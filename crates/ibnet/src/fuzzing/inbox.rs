@@ -2,9 +2,9 @@
 //! numbers and searches.
 
 use super::input::Input;
-use crate::connection::recv_window::{Arrived, Inbox};
+use crate::connection::recv_window::{Arrived, RecvWindow};
 use crate::wire::cts;
-use crate::wire::immediate::{Immediate, SizeTold, lap};
+use crate::wire::immediate::{Immediate, SizeTold, generation};
 
 /// The model: everything announced since the oldest open entry, in order.
 struct Model {
@@ -43,12 +43,12 @@ impl Model {
 
     /// As the table of `immediate` says; `Err` if the sender broke the protocol.
     fn take(&mut self, bits: u32, bytes: u32, in_table: u32) -> Result<Option<Arrived>, ()> {
-        let (slot, told, lap) = (bits & 0xff, (bits >> 8) & 3, bits >> 17);
+        let (slot, told, generation) = (bits & 0xff, (bits >> 8) & 3, bits >> 17);
         let parts = u64::from((bits >> 10) & 0x7f) + 1;
         let is_it = |entry: &&mut Entry| {
             entry.is_open
                 && entry.id % 256 == u64::from(slot)
-                && (entry.id / 256) % (1 << 15) == u64::from(lap)
+                && (entry.id / 256) % (1 << 15) == u64::from(generation)
         };
         let entry = self.entries.iter_mut().find(is_it).ok_or(())?;
         if told == 3 {
@@ -91,7 +91,7 @@ pub fn inbox(data: &[u8]) {
     let mut input = Input::new(data);
     let first = input.u64();
     let most = u64::from(input.u8()) + 1;
-    let mut inbox = Inbox::new(first, most);
+    let mut inbox = RecvWindow::new(first, most);
     let mut model = Model {
         next: first,
         most,
@@ -125,12 +125,12 @@ pub fn inbox(data: &[u8]) {
                     _ => SizeTold::InTable,
                 };
                 let slot = cts::slot(id) as u8;
-                let lap = lap(id);
+                let generation = generation(id);
                 Immediate {
                     slot,
                     size_told,
                     parts,
-                    lap,
+                    generation,
                 }
                 .encode()
             }

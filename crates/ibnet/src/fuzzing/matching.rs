@@ -4,8 +4,9 @@
 use ibnet_verbs::ProtectionDomain;
 
 use super::input::Input;
-use crate::connection::cts_queue::Matching;
-use crate::wire::cts::{Announced, ENTRIES, slot};
+use crate::connection::cts_queue::CtsQueue;
+use crate::memory::cts_ring::CtsRing;
+use crate::wire::cts::{ENTRIES, slot};
 
 /// The model.
 struct Model {
@@ -83,7 +84,7 @@ pub fn matching(data: &[u8]) {
     let first = input.u64();
     let entry_bytes = if input.u8() % 2 == 1 { 64 } else { 32 };
     let nowhere = std::iter::empty::<&ProtectionDomain>();
-    let ring = Announced::new(nowhere, entry_bytes, first).unwrap();
+    let ring = CtsRing::new(nowhere, entry_bytes, first).unwrap();
     let mut model = Model {
         ring: vec![0; ENTRIES as usize * entry_bytes],
         entry_bytes,
@@ -96,7 +97,7 @@ pub fn matching(data: &[u8]) {
         let ready = (slot(id) + 1) * entry_bytes - 8;
         model.ring[ready..ready + 8].copy_from_slice(&id.wrapping_sub(ENTRIES).to_le_bytes());
     }
-    let mut matching = Matching::new(ring, first);
+    let mut matching = CtsQueue::new(ring, first);
     while !input.is_empty() {
         match input.u8() % 4 {
             0 => {
@@ -147,7 +148,7 @@ pub fn matching(data: &[u8]) {
 }
 
 /// What the peer's device does.
-fn write(matching: &Matching, model: &mut Model, offset: usize, value: u64) {
+fn write(matching: &CtsQueue, model: &mut Model, offset: usize, value: u64) {
     matching.ring().area().write_u64(offset, value);
     model.ring[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
 }

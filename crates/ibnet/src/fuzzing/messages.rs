@@ -4,7 +4,7 @@ use super::input::Input;
 use super::samples::{self, frame};
 use crate::connect::plan::decide;
 use crate::wire::frame::{Decoder, MAX_MESSAGE};
-use crate::wire::message::{Invalid, MAX_DEVICES, MAX_PATHS, Message, Party, printable};
+use crate::wire::message::{Invalid, MAX_DEVICES, MAX_PATHS, Message, PeerInfo, printable};
 use crate::wire::message::{PROTOCOL, mtu};
 
 /// First byte: whether the rest is a stream (even) or the body of one message, which is put into a
@@ -63,15 +63,16 @@ fn round_trip(message: &Message) {
 fn usable(message: &Message) {
     match message {
         Message::Hello(hello) => {
-            party(&hello.party);
+            party(&hello.info);
             for devices in [1, 2, MAX_DEVICES] {
                 let ours = samples::party("listener", devices);
-                let Ok(paths) = decide(&hello.party, &ours, hello.wishes.queue_pairs.into()) else {
+                let Ok(paths) = decide(&hello.info, &ours, hello.preferences.queue_pairs.into())
+                else {
                     continue;
                 };
                 assert!((1..=MAX_PATHS).contains(&paths.len()));
                 for path in paths {
-                    let theirs = &hello.party.devices[path.connector_device];
+                    let theirs = &hello.info.devices[path.connector_device];
                     let own = &ours.devices[path.listener_device];
                     assert!(path.mtu <= theirs.mtu && path.mtu <= own.mtu);
                     assert!(mtu(path.mtu).is_some());
@@ -79,11 +80,11 @@ fn usable(message: &Message) {
             }
         }
         Message::Plan(plan) => {
-            party(&plan.party);
+            party(&plan.info);
             assert!((1..=MAX_PATHS).contains(&plan.paths.len()));
             for path in &plan.paths {
                 let device = usize::from(path.listener_device);
-                let _ = (&plan.party.devices[device], plan.size_table.rkeys[device]);
+                let _ = (&plan.info.devices[device], plan.size_table.rkeys[device]);
                 assert!(mtu(path.mtu).is_some() && path.queue_pair.number >> 24 == 0);
             }
         }
@@ -92,13 +93,13 @@ fn usable(message: &Message) {
             assert!((1..=MAX_DEVICES).contains(&endpoint.ring.rkeys.len()));
             assert!(endpoint.ring.address.checked_add(256 * 64).is_some());
         }
-        Message::Refusal(refusal) => fit_for_a_log(&refusal.reason),
-        Message::Closing(closing) => assert!(closing.parts_taken.len() <= MAX_PATHS),
+        Message::Reject(refusal) => fit_for_a_log(&refusal.reason),
+        Message::Close(closing) => assert!(closing.parts_taken.len() <= MAX_PATHS),
         Message::Ready => {}
     }
 }
 
-fn party(party: &Party) {
+fn party(party: &PeerInfo) {
     fit_for_a_log(&party.host);
     assert!((1..=MAX_DEVICES).contains(&party.devices.len()));
     for device in &party.devices {

@@ -5,8 +5,8 @@ use crate::wire::cts;
 use crate::wire::frame::encode;
 use crate::wire::handle::Cookie;
 use crate::wire::message::{
-    Closing, DeviceOffer, EceOptions, Endpoint, Hello, Link, Message, Party, PathPlan, Plan,
-    QueuePairEnd, RemoteArea, Wishes,
+    Close, DeviceOffer, EceOptions, Endpoint, Hello, Link, Message, PathPlan, PeerInfo, Plan,
+    Preferences, QueuePairEnd, RemoteArea,
 };
 
 /// What the listener of every target gave to its peers.
@@ -20,8 +20,8 @@ pub(super) fn message(kind: usize, devices: usize) -> Message {
     match kind {
         0 => Message::Hello(Hello {
             cookie: COOKIE,
-            party: party("client", devices),
-            wishes: Wishes {
+            info: party("client", devices),
+            preferences: Preferences {
                 queue_pairs: 1,
                 service: Service {
                     level: 3,
@@ -36,8 +36,8 @@ pub(super) fn message(kind: usize, devices: usize) -> Message {
             ring: area(devices),
         }),
         3 => Message::Ready,
-        4 => Message::refusal(&"no room"),
-        _ => Message::Closing(Closing {
+        4 => Message::reject(&"no room"),
+        _ => Message::Close(Close {
             parts_taken: vec![3; devices],
         }),
     }
@@ -50,7 +50,7 @@ pub(super) fn frame(message: &Message) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn party(host: &str, devices: usize) -> Party {
+pub(super) fn party(host: &str, devices: usize) -> PeerInfo {
     let offer = |index: usize| DeviceOffer {
         name: format!("mlx5_{index}"),
         port: 1,
@@ -82,7 +82,7 @@ pub(super) fn party(host: &str, devices: usize) -> Party {
         max_message: 1 << 30,
         reorders: false,
     };
-    Party {
+    PeerInfo {
         host: host.to_owned(),
         process: 4711,
         devices: (0..devices).map(offer).collect(),
@@ -98,7 +98,7 @@ pub(super) fn plan(devices: usize) -> Plan {
         queue_pair: queue_pair(index),
     };
     Plan {
-        party: party("listener", devices),
+        info: party("listener", devices),
         paths: (0..devices).map(path).collect(),
         entry_bytes: cts::entry_bytes(devices) as u8,
         first_entry: cts::ENTRIES,

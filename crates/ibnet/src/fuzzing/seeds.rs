@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use super::samples::{self, KINDS, frame};
 use crate::wire::cts;
 use crate::wire::handle::Handle;
-use crate::wire::immediate::{Immediate, SizeTold, lap};
+use crate::wire::immediate::{Immediate, SizeTold, generation};
 
 /// A target, a name and an input.
 type Seed = (&'static str, String, Vec<u8>);
@@ -118,7 +118,7 @@ fn inboxes() -> Vec<Seed> {
             slot: cts::slot(id) as u8,
             size_told: SizeTold::BySum,
             parts: 1,
-            lap: lap(id),
+            generation: generation(id),
         };
         [&[1][..], &immediate.encode().to_le_bytes(), &[0; 8]].concat()
     };

@@ -104,7 +104,7 @@ impl Future for Connecting {
                 "this connection attempt has ended already".to_owned(),
             )));
         };
-        inner.monitor.check_process()?;
+        inner.events.check_process()?;
         this.budget.refill();
         let outcome = conversation.as_mut().poll(context);
         if outcome.is_ready() {

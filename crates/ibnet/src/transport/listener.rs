@@ -156,7 +156,7 @@ impl Listener {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<RecvConnection, Error>> {
-        self.listening.inner.monitor.check_process()?;
+        self.listening.inner.events.check_process()?;
         // All clients share it, so that a poll takes no longer for many of them.
         self.budget.refill();
         // Those that are here have their turn before others are let in for whom one of them may have to go.

@@ -16,7 +16,7 @@ use crate::connect::service::Complaints;
 use crate::device::nic::Nics;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
 use crate::error::Error;
-use crate::events::Monitor;
+use crate::events::EventThread;
 use crate::wire::handle::Handle;
 
 /// The devices of this process, opened and ready for connections.
@@ -35,7 +35,7 @@ pub struct Transport {
 
 /// What connections share. The order of the fields is the order of teardown.
 pub(crate) struct Inner {
-    pub(crate) monitor: Monitor,
+    pub(crate) events: EventThread,
     pub(crate) nics: Nics,
     left_out: Vec<String>,
     pub(crate) complaints: Complaints,
@@ -46,9 +46,9 @@ pub(crate) struct Inner {
 #[cfg(test)]
 impl Inner {
     pub(crate) fn without_devices(config: Config) -> Arc<Self> {
-        let monitor = Monitor::start(config.return_async_events);
+        let events = EventThread::start(config.return_async_events);
         Arc::new(Self {
-            monitor: monitor.expect("an events thread"),
+            events: events.expect("an events thread"),
             nics: Nics::new(&[], config.merge_nics),
             left_out: Vec::new(),
             complaints: Complaints::default(),
@@ -103,8 +103,8 @@ impl Transport {
         {
             tracing::warn!(%error, "forked children may disturb registered memory");
         }
-        let monitor = Monitor::start(config.return_async_events)?;
-        let Found { devices, left_out } = discover(&library, &config, &monitor)?;
+        let events = EventThread::start(config.return_async_events)?;
+        let Found { devices, left_out } = discover(&library, &config, &events)?;
         let handshake_interface = HandshakeInterface::default();
         let handshake = match handshake_interface.to_listen_on(&config) {
             Ok((local, _)) => format!("over {} {}", local.interface, local.address.ip()),
@@ -117,7 +117,7 @@ impl Transport {
         warn_of_memlock();
         Ok(Self {
             inner: Arc::new(Inner {
-                monitor,
+                events,
                 nics: Nics::new(&devices, config.merge_nics),
                 left_out,
                 complaints: Complaints::default(),
@@ -130,7 +130,7 @@ impl Transport {
     /// Whether this process is a forked child of the one that opened the devices. Then nothing can be done with
     /// them, but a transport of its own can be opened.
     pub fn is_inherited(&self) -> bool {
-        self.inner.monitor.check_process().is_err()
+        self.inner.events.check_process().is_err()
     }
 
     /// The devices, in the order in which the other functions count them: first the physical ones,
@@ -186,7 +186,7 @@ impl Transport {
     /// # Errors
     /// As for [`listen`](Self::listen).
     pub fn listen_with(&self, device: usize, options: ListenOptions) -> Result<Listener, Error> {
-        self.inner.monitor.check_process()?;
+        self.inner.events.check_process()?;
         let nic = self.inner.nics.get(device)?;
         Listener::new(Arc::clone(&self.inner), nic, options)
     }
@@ -201,7 +201,7 @@ impl Transport {
         handle: &Handle,
         options: ConnectOptions,
     ) -> Result<Connecting, Error> {
-        self.inner.monitor.check_process()?;
+        self.inner.events.check_process()?;
         let nic = self.inner.nics.get(device)?;
         let Inner {
             complaints, config, ..

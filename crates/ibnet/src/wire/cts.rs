@@ -21,13 +21,6 @@
 //! Both ends are on machines of one byte order in practice (every RDMA host that NCCL runs on is
 //! little-endian), and the layout says so: all numbers are little-endian.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use ibnet_verbs::{Access, ProtectionDomain};
-
-use crate::error::Error;
-use crate::memory::area::Area;
-
 /// Entries in the ring.
 pub(crate) const ENTRIES: u64 = 256;
 
@@ -49,10 +42,10 @@ pub(crate) const SIZE_TABLE_BYTES: usize = ENTRIES as usize * SIZE_BYTES as usiz
 /// The most buffers in one grouped receive (`maxRecvs` of NCCL's IB transport).
 pub const MAX_GROUP: usize = 8;
 
-const ADDRESS: usize = 0;
-const CAPACITY: usize = 8;
-const TAG: usize = 12;
-const GROUP: usize = 16;
+pub(crate) const ADDRESS: usize = 0;
+pub(crate) const CAPACITY: usize = 8;
+pub(crate) const TAG: usize = 12;
+pub(crate) const GROUP: usize = 16;
 const RKEYS: usize = 20;
 
 /// Bytes of an entry for a receiver with `devices` devices.
@@ -67,7 +60,7 @@ pub(crate) fn slot(id: u64) -> usize {
 
 /// One announced buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Announcement {
+pub(crate) struct CtsEntry {
     pub(crate) address: u64,
     pub(crate) capacity: u32,
     pub(crate) tag: u32,
@@ -77,161 +70,22 @@ pub(crate) struct Announcement {
     pub(crate) position: u8,
 }
 
-impl Announcement {
+impl CtsEntry {
     /// Whether it can be the entry at `position` of a group of `length`.
     pub(crate) fn is_possible(&self, length: u8, position: u8) -> bool {
         self.group == length && self.position == position && self.capacity <= MAX_CAPACITY
     }
 }
 
-/// The ring as the sender sees it: memory that the receiver writes.
-pub(crate) struct Announced {
-    area: Area,
-    entry_bytes: usize,
-}
-
-impl Announced {
-    /// A ring in which nothing from `first_entry` on is announced yet.
-    pub(crate) fn new<'a>(
-        domains: impl IntoIterator<Item = &'a ProtectionDomain>,
-        entry_bytes: usize,
-        first_entry: u64,
-    ) -> Result<Self, Error> {
-        // Not with relaxed ordering: the ready word must come last (pitfall 93).
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let area = Area::new(domains, ENTRIES as usize * entry_bytes, access)?;
-        // The peer does not know the address yet, so this is the one time that we write.
-        for ahead in 0..ENTRIES {
-            let id = first_entry.wrapping_add(ahead);
-            area.write_u64(
-                ready_offset(slot(id), entry_bytes),
-                id.wrapping_sub(ENTRIES),
-            );
-        }
-        Ok(Self { area, entry_bytes })
-    }
-
-    pub(crate) fn area(&self) -> &Area {
-        &self.area
-    }
-
-    /// Entry `id`, if it has been announced.
-    #[inline]
-    pub(crate) fn read(&self, id: u64) -> Option<Announcement> {
-        let entry = entry_at(&self.area, id, self.entry_bytes);
-        // SAFETY: an entry is as long as this says and aligned to its length, so the ready word is
-        // an aligned word of it. An atomic may be read while the NIC writes.
-        let ready = unsafe { AtomicU64::from_ptr(entry.add(self.entry_bytes - 8).cast()) };
-        if ready.load(Ordering::Acquire) != id {
-            return None;
-        }
-        // SAFETY: aligned words of the entry; volatile, because the NIC wrote them.
-        unsafe {
-            let group = entry.add(GROUP).cast::<u32>().read_volatile();
-            Some(Announcement {
-                address: entry.add(ADDRESS).cast::<u64>().read_volatile(),
-                capacity: entry.add(CAPACITY).cast::<u32>().read_volatile(),
-                tag: entry.add(TAG).cast::<u32>().read_volatile(),
-                group: group as u8,
-                position: (group >> 8) as u8,
-            })
-        }
-    }
-
-    /// The key for the receiver's device `device` in entry `id`, which has been read. An entry is
-    /// written anew only after its message has arrived.
-    #[inline]
-    pub(crate) fn rkey(&self, id: u64, device: usize) -> u32 {
-        let offset = rkey_offset(device, self.entry_bytes);
-        // SAFETY: an aligned word of the entry, as `rkey_offset` says; volatile as above.
-        unsafe {
-            entry_at(&self.area, id, self.entry_bytes)
-                .add(offset)
-                .cast::<u32>()
-                .read_volatile()
-        }
-    }
-}
-
-/// The receiver's copy of the ring, from which the NIC sends the entries.
-pub(crate) struct Staging {
-    area: Area,
-    entry_bytes: usize,
-}
-
-impl Staging {
-    pub(crate) fn new<'a>(
-        domains: impl IntoIterator<Item = &'a ProtectionDomain>,
-        entry_bytes: usize,
-    ) -> Result<Self, Error> {
-        let area = Area::new(domains, ENTRIES as usize * entry_bytes, Access::empty())?;
-        Ok(Self { area, entry_bytes })
-    }
-
-    /// Prepares entry `id`, with one of `rkeys` for each device.
-    #[inline]
-    pub(crate) fn write(
-        &self,
-        id: u64,
-        entry: &Announcement,
-        rkeys: impl IntoIterator<Item = u32>,
-    ) {
-        let start = entry_at(&self.area, id, self.entry_bytes);
-        // SAFETY: aligned words of the entry, which is as long as this says and aligned to its
-        // length. This end alone writes them; volatile, because the NIC reads them.
-        unsafe {
-            start
-                .add(ADDRESS)
-                .cast::<u64>()
-                .write_volatile(entry.address);
-            start
-                .add(CAPACITY)
-                .cast::<u32>()
-                .write_volatile(entry.capacity);
-            start.add(TAG).cast::<u32>().write_volatile(entry.tag);
-            let group = u32::from(entry.group) | u32::from(entry.position) << 8;
-            start.add(GROUP).cast::<u32>().write_volatile(group);
-            for (device, rkey) in rkeys.into_iter().enumerate() {
-                let offset = rkey_offset(device, self.entry_bytes);
-                start.add(offset).cast::<u32>().write_volatile(rkey);
-            }
-            start
-                .add(self.entry_bytes - 8)
-                .cast::<u64>()
-                .write_volatile(id);
-        }
-    }
-
-    pub(crate) fn lkey(&self, device: usize) -> u32 {
-        self.area.lkey(device)
-    }
-
-    /// Where the entries of slot `slot` on lie in this copy.
-    pub(crate) fn address_of(&self, slot: usize) -> u64 {
-        self.area.address() + (slot * self.entry_bytes) as u64
-    }
-
-    pub(crate) fn entry_bytes(&self) -> usize {
-        self.entry_bytes
-    }
-}
-
-fn ready_offset(slot: usize, entry_bytes: usize) -> usize {
+/// Where in a ring the ready word of slot `slot` is.
+pub(crate) fn ready_offset(slot: usize, entry_bytes: usize) -> usize {
     slot * entry_bytes + entry_bytes - 8
-}
-
-/// Where entry `id` lies in an area of a whole ring.
-#[inline]
-fn entry_at(area: &Area, id: u64, entry_bytes: usize) -> *mut u8 {
-    // SAFETY: a slot is less than `ENTRIES`, and both kinds of rings are made with an area of
-    // `ENTRIES` entries of this length.
-    unsafe { area.as_ptr().add(slot(id) * entry_bytes) }
 }
 
 /// Where in an entry the key for device `device` is. A ring for fewer devices than that has none,
 /// and gets the place of the last that fits.
 #[inline]
-fn rkey_offset(device: usize, entry_bytes: usize) -> usize {
+pub(crate) fn rkey_offset(device: usize, entry_bytes: usize) -> usize {
     let last = (entry_bytes - 8 - RKEYS) / 4 - 1;
     RKEYS + 4 * device.min(last)
 }

@@ -31,8 +31,8 @@ pub(crate) struct Immediate {
     pub(crate) size_told: SizeTold,
     /// 1..=[`MAX_PARTS`].
     pub(crate) parts: u8,
-    /// See [`lap`].
-    pub(crate) lap: u16,
+    /// See [`generation`].
+    pub(crate) generation: u16,
 }
 
 /// The most parts that a message can have.
@@ -41,7 +41,7 @@ pub(crate) const MAX_PARTS: u8 = 128;
 const LAP_BITS: u32 = 15;
 
 /// The bits of an entry's id that tell one lap of the ring from the next ones.
-pub(crate) fn lap(entry: u64) -> u16 {
+pub(crate) fn generation(entry: u64) -> u16 {
     ((entry >> 8) & ((1 << LAP_BITS) - 1)) as u16
 }
 
@@ -51,7 +51,7 @@ impl Immediate {
         u32::from(self.slot)
             | (self.size_told as u32) << 8
             | (u32::from(self.parts) - 1) << 10
-            | u32::from(self.lap) << 17
+            | u32::from(self.generation) << 17
     }
 
     /// `None` if the peer sent bits that mean nothing.
@@ -66,7 +66,7 @@ impl Immediate {
             slot: bits as u8,
             size_told,
             parts: ((bits >> 10) & 0x7f) as u8 + 1,
-            lap: (bits >> 17) as u16,
+            generation: (bits >> 17) as u16,
         })
     }
 }
@@ -81,12 +81,12 @@ mod tests {
         for slot in [0, 1, 127, 255] {
             for size_told in [SizeTold::BySum, SizeTold::AsAnnounced, SizeTold::InTable] {
                 for parts in [1, 2, 64, MAX_PARTS] {
-                    for lap in [0, 1, 0x4000, 0x7fff] {
+                    for generation in [0, 1, 0x4000, 0x7fff] {
                         let immediate = Immediate {
                             slot,
                             size_told,
                             parts,
-                            lap,
+                            generation,
                         };
                         assert_eq!(Immediate::decode(immediate.encode()), Some(immediate));
                     }
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn laps_differ_for_neighbours_and_survive_wrap_around() {
-        assert_ne!(lap(256), lap(512));
-        assert_ne!(lap(u64::MAX), lap(u64::MAX.wrapping_add(1)));
-        assert_eq!(lap(0), lap(1 << 23)); // 2^23 messages later the same bits return
+        assert_ne!(generation(256), generation(512));
+        assert_ne!(generation(u64::MAX), generation(u64::MAX.wrapping_add(1)));
+        assert_eq!(generation(0), generation(1 << 23)); // 2^23 messages later the same bits return
     }
 }

@@ -31,21 +31,21 @@ pub(crate) enum Message {
     Plan(Plan),
     Endpoint(Endpoint),
     Ready,
-    Refusal(Refusal),
-    Closing(Closing),
+    Reject(Reject),
+    Close(Close),
 }
 
 /// The connector introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) cookie: Cookie,
-    pub(crate) party: Party,
-    pub(crate) wishes: Wishes,
+    pub(crate) info: PeerInfo,
+    pub(crate) preferences: Preferences,
 }
 
 /// What the connector would like, for the listener to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Wishes {
+pub(crate) struct Preferences {
     /// Queue pairs for each pair of devices: 1..=[`MAX_PATHS`].
     pub(crate) queue_pairs: u8,
     /// What the packets of both directions carry.
@@ -57,7 +57,7 @@ pub(crate) struct Wishes {
 
 /// Who one end is and what it can use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Party {
+pub(crate) struct PeerInfo {
     pub(crate) host: String,
     pub(crate) process: u32,
     pub(crate) devices: Vec<DeviceOffer>,
@@ -97,7 +97,7 @@ pub(crate) enum Link {
 /// The listener's decision, with its own ends of the paths.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    pub(crate) party: Party,
+    pub(crate) info: PeerInfo,
     pub(crate) paths: Vec<PathPlan>,
     /// Bytes from one entry of the announcement ring to the next.
     pub(crate) entry_bytes: u8,
@@ -155,13 +155,13 @@ pub(crate) struct Endpoint {
 
 /// "No", and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Refusal {
+pub(crate) struct Reject {
     pub(crate) reason: String,
 }
 
 /// The connection ends in an orderly way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Closing {
+pub(crate) struct Close {
     /// From the receiver: for each path, how many parts it has taken since the beginning. The
     /// sender can tell from this which of its requests arrived, although their acknowledgements
     /// may be lost with the queue pair.
@@ -188,14 +188,14 @@ fn ensure(condition: bool, what: &'static str) -> Result<(), Invalid> {
 
 impl Message {
     /// A refusal with a reason of acceptable length.
-    pub(crate) fn refusal(reason: &impl ToString) -> Self {
+    pub(crate) fn reject(reason: &impl ToString) -> Self {
         let mut reason = reason.to_string();
         let mut end = reason.len().min(MAX_REASON);
         while !reason.is_char_boundary(end) {
             end -= 1;
         }
         reason.truncate(end);
-        Self::Refusal(Refusal { reason })
+        Self::Reject(Reject { reason })
     }
 
     /// Everything that can be checked without knowing the own side.
@@ -205,11 +205,11 @@ impl Message {
             Self::Plan(plan) => plan.check(),
             Self::Endpoint(endpoint) => endpoint.check(),
             Self::Ready => Ok(()),
-            Self::Refusal(refusal) => ensure(
-                refusal.reason.len() <= MAX_REASON,
+            Self::Reject(reject) => ensure(
+                reject.reason.len() <= MAX_REASON,
                 "a refusal that is too long",
             ),
-            Self::Closing(closing) => ensure(
+            Self::Close(closing) => ensure(
                 closing.parts_taken.len() <= MAX_PATHS,
                 "counts of too many paths",
             ),
@@ -220,18 +220,18 @@ impl Message {
 impl Hello {
     fn check(&self) -> Result<(), Invalid> {
         ensure(
-            (1..=MAX_PATHS).contains(&usize::from(self.wishes.queue_pairs)),
+            (1..=MAX_PATHS).contains(&usize::from(self.preferences.queue_pairs)),
             "a number of queue pairs out of range",
         )?;
         ensure(
-            self.wishes.service.level <= MAX_LEVEL,
+            self.preferences.service.level <= MAX_LEVEL,
             "a service level that does not exist",
         )?;
-        self.party.check()
+        self.info.check()
     }
 }
 
-impl Party {
+impl PeerInfo {
     fn check(&self) -> Result<(), Invalid> {
         ensure(self.host.len() <= MAX_NAME, "a host name that is too long")?;
         ensure(
@@ -285,14 +285,14 @@ impl DeviceOffer {
 
 impl Plan {
     fn check(&self) -> Result<(), Invalid> {
-        self.party.check()?;
+        self.info.check()?;
         ensure(
             (1..=MAX_PATHS).contains(&self.paths.len()),
             "a number of paths out of range",
         )?;
         for path in &self.paths {
             ensure(
-                usize::from(path.listener_device) < self.party.devices.len(),
+                usize::from(path.listener_device) < self.info.devices.len(),
                 "a path over a device that it does not have",
             )?;
             ensure(
@@ -303,11 +303,11 @@ impl Plan {
             path.queue_pair.check()?;
         }
         ensure(
-            usize::from(self.entry_bytes) == cts::entry_bytes(self.party.devices.len()),
+            usize::from(self.entry_bytes) == cts::entry_bytes(self.info.devices.len()),
             "a ring entry of impossible size",
         )?;
         self.size_table
-            .check(cts::SIZE_TABLE_BYTES, self.party.devices.len())
+            .check(cts::SIZE_TABLE_BYTES, self.info.devices.len())
     }
 }
 

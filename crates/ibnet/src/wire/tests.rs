@@ -29,8 +29,8 @@ fn gid(address: &str) -> [u8; 16] {
     address.parse::<std::net::Ipv6Addr>().unwrap().octets()
 }
 
-fn party(name: &str) -> Party {
-    Party {
+fn info(name: &str) -> PeerInfo {
+    PeerInfo {
         host: "host".to_owned(),
         process: 17,
         devices: vec![offer(name)],
@@ -47,7 +47,7 @@ fn end(number: u32) -> QueuePairEnd {
 
 fn plan() -> Plan {
     Plan {
-        party: party("b0"),
+        info: info("b0"),
         paths: vec![PathPlan {
             connector_device: 0,
             listener_device: 0,
@@ -121,32 +121,30 @@ fn every_field_out_of_range_is_refused() {
     // Pitfall 38: no number from the peer is used before it is bounded.
     type Spoil = fn(&mut Plan);
     let spoilers: &[(&str, Spoil)] = &[
-        ("no device", |plan| plan.party.devices.clear()),
+        ("no device", |plan| plan.info.devices.clear()),
         ("nine devices", |plan| {
-            plan.party.devices = vec![offer("x"); 9]
+            plan.info.devices = vec![offer("x"); 9]
         }),
-        ("long host name", |plan| plan.party.host = "h".repeat(65)),
+        ("long host name", |plan| plan.info.host = "h".repeat(65)),
         ("empty device name", |plan| {
-            plan.party.devices[0].name.clear()
+            plan.info.devices[0].name.clear()
         }),
-        ("port 0", |plan| plan.party.devices[0].port = 0),
-        ("odd MTU", |plan| plan.party.devices[0].mtu = 1500),
-        ("tiny messages", |plan| {
-            plan.party.devices[0].max_message = 1
-        }),
-        ("no GID", |plan| plan.party.devices[0].gid = [0; 16]),
+        ("port 0", |plan| plan.info.devices[0].port = 0),
+        ("odd MTU", |plan| plan.info.devices[0].mtu = 1500),
+        ("tiny messages", |plan| plan.info.devices[0].max_message = 1),
+        ("no GID", |plan| plan.info.devices[0].gid = [0; 16]),
         ("long IPv6 prefix", |plan| {
-            plan.party.devices[0].prefix_length = Some(129)
+            plan.info.devices[0].prefix_length = Some(129)
         }),
         ("long IPv4 prefix", |plan| {
-            plan.party.devices[0].gid = gid("::ffff:10.0.0.1");
-            plan.party.devices[0].prefix_length = Some(33);
+            plan.info.devices[0].gid = gid("::ffff:10.0.0.1");
+            plan.info.devices[0].prefix_length = Some(33);
         }),
         ("RoCE v3", |plan| {
-            plan.party.devices[0].roce_version = Some(3)
+            plan.info.devices[0].roce_version = Some(3)
         }),
         ("InfiniBand with a RoCE version", |plan| {
-            plan.party.devices[0].link = Link::InfiniBand
+            plan.info.devices[0].link = Link::InfiniBand
         }),
         ("no path", |plan| plan.paths.clear()),
         ("129 paths", |plan| {
@@ -210,7 +208,7 @@ fn random_bytes_never_panic_and_are_bounded() {
 
 #[test]
 fn the_plan_takes_the_smaller_mtu_and_refuses_mixed_links() {
-    let (mut one, other) = (party("a"), party("b"));
+    let (mut one, other) = (info("a"), info("b"));
     one.devices[0].mtu = 1024;
     // Pitfall 40: both directions give the minimum.
     assert_eq!(decide(&one, &other, 1).unwrap()[0].mtu, 1024);
@@ -221,9 +219,9 @@ fn the_plan_takes_the_smaller_mtu_and_refuses_mixed_links() {
 
 #[test]
 fn paths_alternate_between_the_pairs_and_stay_within_bounds() {
-    let devices = |names: &[&str]| Party {
+    let devices = |names: &[&str]| PeerInfo {
         devices: names.iter().map(|name| offer(name)).collect(),
-        ..party("x")
+        ..info("x")
     };
     for (theirs, ours, queue_pairs, expected) in [
         (1, 1, 1, 1),
@@ -239,7 +237,9 @@ fn paths_alternate_between_the_pairs_and_stay_within_bounds() {
         let paths = decide(&one, &other, queue_pairs).unwrap();
         assert_eq!(paths.len(), expected, "{theirs} and {ours} devices");
         let pairs = theirs.max(ours);
-        let pair = |path: &crate::connect::plan::PathDecision| (path.connector_device, path.listener_device);
+        let pair = |path: &crate::connect::plan::PathDecision| {
+            (path.connector_device, path.listener_device)
+        };
         for window in paths.windows(pairs) {
             let mut distinct: Vec<_> = window.iter().map(pair).collect();
             distinct.sort_unstable();
@@ -251,7 +251,7 @@ fn paths_alternate_between_the_pairs_and_stay_within_bounds() {
 
 #[test]
 fn one_end_that_knows_of_reordering_is_enough() {
-    let (mut one, other) = (party("a"), party("b"));
+    let (mut one, other) = (info("a"), info("b"));
     assert!(!decide(&one, &other, 1).unwrap()[0].reorders);
     one.devices[0].reorders = true;
     assert!(decide(&one, &other, 1).unwrap()[0].reorders);
@@ -270,8 +270,8 @@ fn a_number_of_queue_pairs_is_bounded() {
     ] {
         let hello = Message::Hello(Hello {
             cookie: [7; 16],
-            party: party("a0"),
-            wishes: Wishes {
+            info: info("a0"),
+            preferences: Preferences {
                 queue_pairs,
                 service: Service::default(),
                 notify: true,

@@ -6,14 +6,14 @@ use super::RecvConnection;
 use crate::connection::flush;
 use crate::connection::recv_window::Violation;
 use crate::connection::requests::RequestId;
-use crate::connection::wr_id::WorkId;
+use crate::connection::wr_id::WrId;
 use crate::connection::{Core, End};
 use crate::error::Failed;
 
 impl RecvConnection {
     /// A part of a message has arrived.
     fn take_part(&mut self, completion: &WorkCompletion) -> Result<(), Failed> {
-        let taken = self.inbox.take(
+        let taken = self.window.take(
             completion.immediate(),
             completion.byte_len(),
             // Written before the immediate, which has been seen.
@@ -80,7 +80,7 @@ impl End for RecvConnection {
             return self.consumed(completion.wr_id() as usize);
         }
         if opcode == WcOpcode::RDMA_WRITE {
-            let work = WorkId::decode(completion.wr_id());
+            let work = WrId::decode(completion.wr_id());
             if let Some(path) = self.core.paths.get_mut(work.path) {
                 path.finished(work.requests);
             }
@@ -99,8 +99,8 @@ impl End for RecvConnection {
         Err(self.core.fail(error).into())
     }
 
-    fn attend(&mut self) -> Result<(), Failed> {
-        self.core.attend();
+    fn handle_events(&mut self) -> Result<(), Failed> {
+        self.core.handle_events();
         Ok(self.core.check()?)
     }
 }

@@ -4,8 +4,8 @@
 //! alone: which buffer, how many parts, how large. Work requests without buffers are posted in
 //! advance on every path, one for each part that can be outstanding, and replaced in batches.
 
-mod announce;
 mod complete;
+mod post_cts;
 
 use std::num::NonZeroUsize;
 
@@ -14,14 +14,15 @@ use ibnet_verbs::{Access, RecvRequest, RemoteAddress, SendRequest};
 use crate::connect::setup::RECEIVE_CHAIN;
 use crate::connection::flush::{FLUSH_DEPTH, Flusher};
 use crate::connection::observer::{self, Observer, Piece, Watched};
-use crate::connection::recv_window::{Inbox, NO_REQUEST};
+use crate::connection::recv_window::{NO_REQUEST, RecvWindow};
 use crate::connection::requests::{RequestId, Table};
 use crate::connection::{Core, End, Parts};
 use crate::error::{Error, Failed};
 use crate::memory::area::Area;
+use crate::memory::cts_ring::CtsStaging;
 use crate::memory::region::{Region, Registrar};
 use crate::ops::Owned;
-use crate::wire::cts::{self, Announcement, ENTRIES, MAX_CAPACITY, MAX_GROUP, Staging};
+use crate::wire::cts::{self, CtsEntry, ENTRIES, MAX_CAPACITY, MAX_GROUP};
 use crate::wire::message::RemoteArea;
 
 /// Receives that are posted on every path: one for each part that can be under way, and those that
@@ -30,7 +31,7 @@ pub(crate) const RECEIVE_QUEUE_DEPTH: u32 = ENTRIES as u32 + RECEIVE_CHAIN as u3
 
 /// Announcements that the sending queue of the receiver can hold: they are acknowledged within a
 /// round trip.
-pub(crate) const ANNOUNCE_QUEUE_DEPTH: u32 = 63;
+pub(crate) const CTS_QUEUE_DEPTH: u32 = 63;
 
 /// Completions of flushing reads that a receiver's completion queue must have room for.
 pub(crate) const COMPLETION_RESERVE: u32 = FLUSH_DEPTH;
@@ -45,25 +46,25 @@ pub struct RecvConnection {
     core: Core,
     // After the core, whose queue pairs read into its memory.
     flusher: Flusher,
-    staging: Staging,
+    staging: CtsStaging,
     /// Sizes that the sender has written.
     sizes: Area,
     /// The ring in the sender's memory.
     ring: RemoteArea,
     requests: Table<Receive>,
-    inbox: Inbox,
+    window: RecvWindow,
     receives: Vec<Receives>,
     /// Receives that are replaced with one call.
     batch: usize,
     replacements: Box<[RecvRequest; RECEIVE_CHAIN]>,
     /// The path of the next announcement: each takes the one after that of the one before, so that all
     /// devices have their share. Their order does not matter: each entry has its own ready word.
-    announce_path: usize,
+    cts_path: usize,
     /// Announcements on each path since a signalled one.
-    announced_since_signal: Vec<u32>,
+    cts_since_signal: Vec<u32>,
     /// The write that announces: only what differs is set each time. For a sender that waits rather
     /// than polls it carries an immediate: what it says is in the ring; that it comes is the news.
-    announcement: Box<SendRequest>,
+    cts_write: Box<SendRequest>,
     is_closed: bool,
     watched: Option<Watched>,
     pub(crate) owned: Owned<Vec<crate::ops::Buffer>>,
@@ -127,11 +128,11 @@ struct Receives {
 pub(crate) struct ReceiverParts {
     pub(crate) common: Parts,
     pub(crate) flusher: Flusher,
-    pub(crate) staging: Staging,
+    pub(crate) staging: CtsStaging,
     pub(crate) sizes: Area,
     pub(crate) ring: RemoteArea,
     pub(crate) first_entry: u64,
-    pub(crate) announce_loudly: bool,
+    pub(crate) cts_with_immediate: bool,
 }
 
 impl RecvConnection {
@@ -143,7 +144,7 @@ impl RecvConnection {
             sizes,
             ring,
             first_entry,
-            announce_loudly,
+            cts_with_immediate,
         } = parts;
         let depth = common.ends.receives as usize;
         // A shallow queue is replenished more often, so that most of it is always posted.
@@ -157,10 +158,10 @@ impl RecvConnection {
                 to_replace: 0,
             })
             .collect();
-        let announced_since_signal = vec![0; common.ends.paths.len()];
+        let cts_since_signal = vec![0; common.ends.paths.len()];
         let core = Core::new(common)?;
         let nowhere = RemoteAddress::default();
-        let announcement = if announce_loudly {
+        let cts_write = if cts_with_immediate {
             SendRequest::write_with_immediate(0, None, nowhere, 0)
         } else {
             SendRequest::write(0, None, nowhere)
@@ -175,13 +176,13 @@ impl RecvConnection {
             // Each message takes at most one receive of a path: with no more of them announced
             // than are surely posted, none ever finds the queue empty. Fewer than a batch wait to
             // be replaced. (The shallowest queue so has room for the largest group.)
-            inbox: Inbox::new(first_entry, (depth - (batch - 1)) as u64),
+            window: RecvWindow::new(first_entry, (depth - (batch - 1)) as u64),
             receives,
             batch,
             replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),
-            announce_path: 0,
-            announced_since_signal,
-            announcement: Box::new(announcement),
+            cts_path: 0,
+            cts_since_signal,
+            cts_write: Box::new(cts_write),
             is_closed: false,
             watched: None,
             owned: Owned::new(),
@@ -281,7 +282,7 @@ impl RecvConnection {
             }
         }
         let count = buffers.len() as u8;
-        let first = self.inbox.next();
+        let first = self.window.next();
         let mut receive = Receive {
             buffers: count,
             outstanding: count,
@@ -304,7 +305,7 @@ impl RecvConnection {
         let devices = self.core.cqs.len();
         for (position, buffer) in buffers.iter().enumerate() {
             let capacity = clamp_capacity(buffer.capacity);
-            let entry = Announcement {
+            let entry = CtsEntry {
                 address: buffer.data as u64,
                 capacity,
                 tag: buffer.tag as u32,
@@ -314,10 +315,10 @@ impl RecvConnection {
             let rkeys = (0..devices).map(|d| buffer.region.map_or(0, |region| region.rkey(d)));
             self.staging
                 .write(first.wrapping_add(position as u64), &entry, rkeys);
-            self.inbox.open(owner, position as u8, capacity);
+            self.window.open(owner, position as u8, capacity);
         }
         if let Some(watched) = &mut self.watched {
-            let path = &self.core.paths[self.announce_path];
+            let path = &self.core.paths[self.cts_path];
             for (position, buffer) in buffers.iter().enumerate() {
                 let piece = Piece {
                     device: path.device,
@@ -331,7 +332,7 @@ impl RecvConnection {
                 watched.announced(slot, parent, &piece);
             }
         }
-        self.announce(first, buffers.len())?;
+        self.post_cts(first, buffers.len())?;
         Ok(Some(request))
     }
 
@@ -363,8 +364,8 @@ impl RecvConnection {
         if !self.flusher.is_enabled() {
             return Ok(Flush::NotNeeded);
         }
-        if self.core.needs_attention() {
-            self.attend()?;
+        if self.core.has_events() {
+            self.handle_events()?;
             if !self.core.accepts_local_requests()? {
                 return Ok(Flush::NotReady);
             }
@@ -473,8 +474,8 @@ impl RecvConnection {
     fn has_room(&self, buffers: u64) -> bool {
         // A group is at most two writes: one more at the end of the ring.
         !self.requests.is_full()
-            && self.inbox.has_room(buffers)
-            && self.core.paths[self.announce_path].room() >= 2
+            && self.window.has_room(buffers)
+            && self.core.paths[self.cts_path].room() >= 2
     }
 
     /// Whether one more flush can be posted on every device.

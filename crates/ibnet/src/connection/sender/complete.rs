@@ -2,14 +2,14 @@
 
 use ibnet_verbs::WorkCompletion;
 
-use super::{ANNOUNCED, Announcements, SendConnection};
+use super::{Announcements, CTS_RECEIVE, SendConnection};
 use crate::connect::setup::post_receives;
 use crate::connection::in_flight::{ImpossibleCount, credit};
 use crate::connection::requests::RequestId;
-use crate::connection::wr_id::WorkId;
+use crate::connection::wr_id::WrId;
 use crate::connection::{Core, End};
 use crate::error::Failed;
-use crate::wire::message::Closing;
+use crate::wire::message::Close;
 
 impl SendConnection {
     /// An announcement has come, which the ring tells more of; replaces the receives in batches.
@@ -17,7 +17,7 @@ impl SendConnection {
     #[cold]
     fn announced(&mut self, wr_id: u64) {
         let Announcements { batch, to_replace } = &mut self.announcements;
-        let path = (wr_id ^ ANNOUNCED) as usize;
+        let path = (wr_id ^ CTS_RECEIVE) as usize;
         let (Some(path), Some(used)) = (self.core.paths.get(path), to_replace.get_mut(path)) else {
             return;
         };
@@ -33,7 +33,7 @@ impl SendConnection {
     }
 
     /// The receiver has left, and has told how much of each path it has taken.
-    fn apply(&mut self, closing: &Closing) -> Result<(), Failed> {
+    fn apply(&mut self, closing: &Close) -> Result<(), Failed> {
         let (requests, watched) = (&mut self.requests, &mut self.watched);
         let credited = credit(&mut self.parts, closing, |path, request| {
             if let Some(watched) = watched {
@@ -77,7 +77,7 @@ impl End for SendConnection {
             self.core.work_failed(device, completion);
             return Ok(());
         }
-        let work = WorkId::decode(completion.wr_id());
+        let work = WrId::decode(completion.wr_id());
         let (Some(path), Some(parts)) = (
             self.core.paths.get_mut(work.path),
             self.parts.get_mut(work.path),
@@ -102,8 +102,8 @@ impl End for SendConnection {
         Ok(())
     }
 
-    fn attend(&mut self) -> Result<(), Failed> {
-        if let Some(closing) = self.core.attend() {
+    fn handle_events(&mut self) -> Result<(), Failed> {
+        if let Some(closing) = self.core.handle_events() {
             self.apply(&closing)?;
         }
         Ok(self.core.check()?)

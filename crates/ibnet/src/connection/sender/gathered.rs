@@ -11,11 +11,11 @@ use super::{Send, SendConnection};
 use crate::connection::End;
 use crate::connection::cts_queue::Match;
 use crate::connection::requests::RequestId;
-use crate::connection::wr_id::WorkId;
+use crate::connection::wr_id::WrId;
 use crate::error::Failed;
 use crate::memory::region::Region;
 use crate::wire::cts::{self, MAX_GROUP};
-use crate::wire::immediate::{Immediate, SizeTold, lap};
+use crate::wire::immediate::{Immediate, SizeTold, generation};
 
 /// Bytes of the largest message that waits for the others of its group. With larger ones the call of
 /// the driver is a small part of the work, and the link would idle.
@@ -53,8 +53,8 @@ impl Gathered {
 
     /// What their completion will say.
     #[inline]
-    fn work(&self) -> WorkId {
-        WorkId {
+    fn work(&self) -> WrId {
+        WrId {
             path: self.path,
             parts: self.count as u8,
             requests: self.count as u32,
@@ -92,7 +92,7 @@ impl SendConnection {
             slot: cts::slot(found.id) as u8,
             size_told: SizeTold::BySum,
             parts: 1,
-            lap: lap(found.id),
+            generation: generation(found.id),
         };
         // No more are ever held than this: see the end.
         let write = &mut self.gathered.chain[self.gathered.count];
@@ -103,14 +103,14 @@ impl SendConnection {
         }));
         write.set_remote(RemoteAddress {
             address: found.entry.address,
-            rkey: self.matching.rkey(found.id, path.peer_device),
+            rkey: self.cts.rkey(found.id, path.peer_device),
         });
         write.set_immediate(immediate.encode());
         let can_be_inline = region.is_none_or(Region::can_be_inline);
         write.set_inline(size <= path.max_inline && can_be_inline);
         write.set_signaled(false);
         path.posted(1);
-        self.matching.take(found);
+        self.cts.take(found);
         self.gathered.messages[self.gathered.count] = Message {
             request: request.index(),
             size,
@@ -118,7 +118,7 @@ impl SendConnection {
         };
         self.gathered.path = number;
         self.gathered.count += 1;
-        let may_wait = size <= LARGEST && self.matching.is_within_group();
+        let may_wait = size <= LARGEST && self.cts.is_within_group();
         if !may_wait || self.gathered.count == MAX_GROUP {
             self.post_gathered()?;
         }
@@ -131,7 +131,7 @@ impl SendConnection {
         if self.gathered.count > 0 {
             self.gathered.path
         } else {
-            self.spread.choose_one(&self.core.paths)
+            self.selector.choose_one(&self.core.paths)
         }
     }
 
@@ -160,7 +160,7 @@ impl SendConnection {
         }
         let count = mem::take(count);
         self.under_way[path.device] += 1;
-        self.spread.sent(1);
+        self.selector.sent(1);
         if self.watched.is_some() {
             self.tell_observer_of(count, work);
         }
@@ -169,7 +169,7 @@ impl SendConnection {
 
     /// `count` gathered messages have been posted, which end with the completion of `work`.
     #[cold]
-    fn tell_observer_of(&mut self, count: usize, work: WorkId) {
+    fn tell_observer_of(&mut self, count: usize, work: WrId) {
         // Who panics while it is told is not told any more: it would be out of step.
         let Some(mut watched) = self.watched.take() else {
             return;

@@ -14,29 +14,30 @@ use std::num::NonZeroUsize;
 use ibnet_verbs::{Access, RemoteAddress, SendRequest};
 
 use crate::connect::setup::RECEIVE_CHAIN;
-use crate::connection::cts_queue::{ImpossibleAnnouncement, Matching};
-use crate::connection::in_flight::PartLog;
+use crate::connection::cts_queue::{CtsQueue, ImpossibleCts};
+use crate::connection::in_flight::InFlight;
 use crate::connection::observer::{Observer, Watched};
 use crate::connection::outgoing::{Outgoing, Shape};
-use crate::connection::path_selector::Spread;
+use crate::connection::path_selector::PathSelector;
 use crate::connection::requests::{RequestId, Table};
 use crate::connection::{Core, End, Parts};
 use crate::error::{Error, Failed};
 use crate::memory::area::Area;
+use crate::memory::cts_ring::CtsRing;
 use crate::memory::region::{Region, Registrar};
 use crate::ops::Owned;
-use crate::wire::cts::{self, Announced};
+use crate::wire::cts;
 use crate::wire::message::RemoteArea;
 
 use gathered::Gathered;
 
 /// The ids of receives that announcements use up begin here: no work request has one of them.
-pub(crate) const ANNOUNCED: u64 = u64::MAX << 40;
+pub(crate) const CTS_RECEIVE: u64 = u64::MAX << 40;
 
 /// Receives that a sender who waits rather than polls has posted for announcements on each of `paths`
 /// paths, which take turns: all that there can be at a time may have come, and as many again whose
 /// messages are sent and not yet known to have arrived. With too few, announcements wait, no more.
-pub(crate) fn announcement_receives(paths: usize) -> u32 {
+pub(crate) fn cts_receives(paths: usize) -> u32 {
     (2 * cts::ENTRIES as u32).div_ceil(paths as u32) + RECEIVE_CHAIN as u32
 }
 
@@ -51,7 +52,7 @@ const CHAIN: usize = 32;
 /// Dropping it closes the connection, whatever is outstanding.
 pub struct SendConnection {
     core: Core,
-    matching: Matching,
+    cts: CtsQueue,
     /// Sizes on their way to the peer's table, unless all of them can be sent inline.
     sizes: Option<Area>,
     /// A size on its way inline.
@@ -60,12 +61,12 @@ pub struct SendConnection {
     size_table: RemoteArea,
     requests: Table<Send>,
     /// Parts in the order posted, for each path.
-    parts: Vec<PartLog>,
+    parts: Vec<InFlight>,
     /// Completions that will come from each device: one without is not polled. Where there may be
     /// notices of announcements, one more.
     under_way: Vec<u32>,
     announcements: Announcements,
-    spread: Spread,
+    selector: PathSelector,
     chain: Box<[SendRequest; CHAIN]>,
     gathered: Gathered,
     largest_write: u32,
@@ -102,7 +103,7 @@ struct Send {
 /// What a sending end is made of.
 pub(crate) struct SenderParts {
     pub(crate) common: Parts,
-    pub(crate) ring: Announced,
+    pub(crate) ring: CtsRing,
     pub(crate) sizes: Option<Area>,
     pub(crate) size_table: RemoteArea,
     pub(crate) first_entry: u64,
@@ -119,11 +120,11 @@ impl SendConnection {
             first_entry,
             largest_write,
         } = parts;
-        let logs = common.ends.paths.iter().map(|_| PartLog::new()).collect();
+        let logs = common.ends.paths.iter().map(|_| InFlight::new()).collect();
         let posted = common.ends.receives;
         let core = Core::new(common)?;
         let config = core.config();
-        let spread = Spread::new(
+        let selector = PathSelector::new(
             config.path_policy,
             core.paths.len(),
             core.pairs(),
@@ -138,7 +139,7 @@ impl SendConnection {
             under_way.fill(1);
         }
         Ok(Self {
-            matching: Matching::new(ring, first_entry),
+            cts: CtsQueue::new(ring, first_entry),
             sizes,
             inline_size: 0,
             size_table,
@@ -149,7 +150,7 @@ impl SendConnection {
                 batch: (posted / 8).clamp(1, RECEIVE_CHAIN as u32),
                 to_replace: vec![0; core.paths.len()],
             },
-            spread,
+            selector,
             chain: Box::new([SendRequest::write(0, None, nowhere); CHAIN]),
             gathered: Gathered::new(),
             largest_write,
@@ -240,9 +241,9 @@ impl SendConnection {
         parent: Option<NonZeroUsize>,
     ) -> Result<Option<RequestId>, Failed> {
         // A failure raises attention, too.
-        if self.core.needs_attention() {
+        if self.core.has_events() {
             self.core.check()?;
-            self.attend()?;
+            self.handle_events()?;
             if self.core.peer_has_closed() {
                 return self.start_in_vain(data, length, tag, region);
             }
@@ -251,24 +252,24 @@ impl SendConnection {
             }
         }
         self.check_memory(data, length, region)?;
-        let found = match self.matching.find(tag as u32) {
+        let found = match self.cts.find(tag as u32) {
             Ok(Some(found)) => found,
             Ok(None) => {
                 // Whoever has nothing to fill may wait for what is held back here.
                 self.post_gathered()?;
-                if self.matching.is_stuck() {
+                if self.cts.is_stuck() {
                     self.tell_of_tags(tag);
                 }
                 return Ok(None);
             }
-            Err(ImpossibleAnnouncement) => return Err(self.impossible_announcement().into()),
+            Err(ImpossibleCts) => return Err(self.impossible_announcement().into()),
         };
         let size = self.cut(length, found.entry.capacity)?;
-        if size <= self.most_at_once && self.spread.is_one_part(size) {
+        if size <= self.most_at_once && self.selector.is_one_part(size) {
             return self.send_at_once(data as u64, size, region, &found, parent);
         }
         self.post_gathered()?;
-        let split = self.spread.choose(size, &self.core.paths);
+        let split = self.selector.choose(size, &self.core.paths);
         let shape = Shape::of(
             size,
             found.entry.capacity,
@@ -302,8 +303,8 @@ impl SendConnection {
         for index in 0..split.parts {
             self.post_part(&message, index)?;
         }
-        self.spread.sent(split.parts);
-        self.matching.take(&found);
+        self.selector.sent(split.parts);
+        self.cts.take(&found);
         Ok(Some(request))
     }
 
@@ -317,7 +318,7 @@ impl SendConnection {
         tag: i32,
         region: Option<&Region>,
     ) -> Result<Option<RequestId>, Failed> {
-        let Ok(Some(found)) = self.matching.find(tag as u32) else {
+        let Ok(Some(found)) = self.cts.find(tag as u32) else {
             return Ok(self.core.accepts_requests().map(|_| None)?);
         };
         self.check_memory(data, length, region)?;
@@ -327,7 +328,7 @@ impl SendConnection {
             size,
         });
         if request.is_some() {
-            self.matching.take(&found);
+            self.cts.take(&found);
         }
         Ok(request)
     }
@@ -390,12 +391,7 @@ impl SendConnection {
     /// A sender and a receiver that do not mean the same tags wait for each other for ever.
     #[cold]
     fn tell_of_tags(&self, tag: i32) {
-        let free: Vec<i32> = self
-            .matching
-            .free_tags()
-            .iter()
-            .map(|&t| t as i32)
-            .collect();
+        let free: Vec<i32> = self.cts.free_tags().iter().map(|&t| t as i32).collect();
         tracing::warn!(
             "{}: a message with tag {tag} waits; the oldest receive has buffers for {free:?} only",
             self.core.names()

@@ -7,7 +7,7 @@ use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
 use super::{CHAIN, SendConnection};
 use crate::connection::observer::{self, Piece};
 use crate::connection::outgoing::{Outgoing, Part, Shape};
-use crate::connection::wr_id::WorkId;
+use crate::connection::wr_id::WrId;
 use crate::error::{Error, Failed};
 use crate::memory::region::Region;
 use crate::wire::cts::{self, SIZE_BYTES};
@@ -17,7 +17,7 @@ use crate::wire::stripe::{self, Split};
 impl SendConnection {
     /// A part of `bytes` bytes is about to be posted.
     #[inline]
-    fn tell_observer(&mut self, work: WorkId, parent: Option<NonZeroUsize>, bytes: u32) {
+    fn tell_observer(&mut self, work: WrId, parent: Option<NonZeroUsize>, bytes: u32) {
         if self.watched.is_some() {
             let piece = self.piece(work, bytes);
             if let Some(watched) = &mut self.watched {
@@ -27,7 +27,7 @@ impl SendConnection {
     }
 
     /// What an observer is told of a part of `bytes` bytes.
-    pub(super) fn piece(&self, work: WorkId, bytes: u32) -> Piece {
+    pub(super) fn piece(&self, work: WrId, bytes: u32) -> Piece {
         let path = &self.core.paths[work.path];
         Piece {
             device: path.device,
@@ -42,7 +42,7 @@ impl SendConnection {
     pub(super) fn has_room(&self, split: &Split, shape: &Shape) -> Result<bool, Failed> {
         let needed = shape.most_requests();
         for part in 0..split.parts {
-            let path = &self.core.paths[self.spread.path(part)];
+            let path = &self.core.paths[self.selector.path(part)];
             if path.room() < needed {
                 return if path.depth() < needed {
                     Err(self.never_fits(split.part_bytes, path.depth()).into())
@@ -65,14 +65,14 @@ impl SendConnection {
 
     /// Posts the writes of a part, the last with the immediate.
     pub(super) fn post_part(&mut self, message: &Outgoing<'_>, index: u32) -> Result<(), Failed> {
-        let path = self.spread.path(index);
+        let path = self.selector.path(index);
         let (device, peer_device, max_inline) = {
             let path = &self.core.paths[path];
             (path.device, path.peer_device, path.max_inline)
         };
         let part = Part {
             lkey: message.region.map_or(0, |region| region.lkey(device)),
-            rkey: self.matching.rkey(message.id, peer_device),
+            rkey: self.cts.rkey(message.id, peer_device),
             max_inline,
             can_be_inline: message.region.is_none_or(Region::can_be_inline),
         };
@@ -102,7 +102,7 @@ impl SendConnection {
         } else {
             stripe::write_at(part_bytes, self.largest_write, writes - 1)
         };
-        let work = WorkId {
+        let work = WrId {
             path,
             parts: 1,
             requests,

@@ -5,35 +5,35 @@ use std::slice;
 use ibnet_verbs::{RemoteAddress, Sge};
 
 use super::RecvConnection;
-use crate::connection::wr_id::WorkId;
+use crate::connection::wr_id::WrId;
 use crate::error::Failed;
 use crate::wire::cts::{self, ENTRIES};
 
 impl RecvConnection {
     /// Writes the prepared entries into the sender's ring.
     #[inline]
-    pub(super) fn announce(&mut self, first: u64, count: usize) -> Result<(), Failed> {
+    pub(super) fn post_cts(&mut self, first: u64, count: usize) -> Result<(), Failed> {
         let start = cts::slot(first);
         let before_end = count.min(ENTRIES as usize - start);
-        self.announce_slots(start, before_end)?;
+        self.post_cts_slots(start, before_end)?;
         if before_end < count {
-            self.announce_slots(0, count - before_end)?;
+            self.post_cts_slots(0, count - before_end)?;
         }
-        self.announce_path += 1;
-        if self.announce_path == self.core.paths.len() {
-            self.announce_path = 0;
+        self.cts_path += 1;
+        if self.cts_path == self.core.paths.len() {
+            self.cts_path = 0;
         }
         Ok(())
     }
 
     /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
     #[inline]
-    fn announce_slots(&mut self, slot: usize, count: usize) -> Result<(), Failed> {
-        let path = &mut self.core.paths[self.announce_path];
-        let since_signal = &mut self.announced_since_signal[self.announce_path];
+    fn post_cts_slots(&mut self, slot: usize, count: usize) -> Result<(), Failed> {
+        let path = &mut self.core.paths[self.cts_path];
+        let since_signal = &mut self.cts_since_signal[self.cts_path];
         let entry_bytes = self.staging.entry_bytes();
         let length = (count * entry_bytes) as u32;
-        let write = &mut self.announcement;
+        let write = &mut self.cts_write;
         write.set_local(Some(Sge {
             address: self.staging.address_of(slot),
             length,
@@ -50,8 +50,8 @@ impl RecvConnection {
         let is_signaled = *since_signal >= path.depth() / 4;
         write.set_signaled(is_signaled);
         if is_signaled {
-            let work = WorkId {
-                path: self.announce_path,
+            let work = WrId {
+                path: self.cts_path,
                 parts: 0,
                 requests: *since_signal,
             };

@@ -8,7 +8,7 @@ use std::task::Waker;
 
 /// Bits that tell the owner of a connection to look at something off the hot path, and how to wake
 /// it if it does not poll.
-pub(crate) struct Attention {
+pub(crate) struct EventFlags {
     /// The bits, and below them the number of forks ([`ibnet_verbs::forks`]) of the process that made
     /// this: a forked child, for whom nothing is right, finds with the same look that it differs.
     word: AtomicU32,
@@ -27,7 +27,7 @@ pub(crate) const PORT: u32 = 1 << 31;
 
 const NEWS: u32 = CONTROL | FATAL | ENDING | PORT;
 
-impl Default for Attention {
+impl Default for EventFlags {
     fn default() -> Self {
         Self {
             word: AtomicU32::new(ibnet_verbs::forks() & !NEWS),
@@ -36,7 +36,7 @@ impl Default for Attention {
     }
 }
 
-impl Attention {
+impl EventFlags {
     /// Whether there is anything to look at: a bit, or that this is a forked child. The cheap check
     /// of the hot path.
     #[inline]
@@ -93,7 +93,7 @@ impl Attention {
     }
 }
 
-impl fmt::Debug for Attention {
+impl fmt::Debug for EventFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Attention").field(&self.word).finish()
     }
@@ -119,12 +119,12 @@ mod tests {
     #[test]
     fn the_last_waker_is_woken_once() {
         let (first, last) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
-        let attention = Attention::default();
-        attention.wake_later(&Waker::from(Arc::clone(&first)));
-        attention.wake_later(&Waker::from(Arc::clone(&last)));
-        attention.raise(CONTROL);
-        attention.raise(PORT);
-        assert_eq!(attention.bits(), CONTROL | PORT);
+        let flags = EventFlags::default();
+        flags.wake_later(&Waker::from(Arc::clone(&first)));
+        flags.wake_later(&Waker::from(Arc::clone(&last)));
+        flags.raise(CONTROL);
+        flags.raise(PORT);
+        assert_eq!(flags.bits(), CONTROL | PORT);
         let count = |counter: &Counter| counter.0.load(Ordering::Relaxed);
         assert_eq!((count(&first), count(&last)), (0, 1));
     }
@@ -139,12 +139,12 @@ mod tests {
 
     #[test]
     fn a_waker_that_panics_is_nobody_elses_problem() {
-        let attention = Attention::default();
-        attention.wake_later(&Waker::from(Arc::new(Panics)));
-        attention.wake();
+        let flags = EventFlags::default();
+        flags.wake_later(&Waker::from(Arc::new(Panics)));
+        flags.wake();
         let after = Arc::new(Counter::default());
-        attention.wake_later(&Waker::from(Arc::clone(&after)));
-        attention.wake();
+        flags.wake_later(&Waker::from(Arc::clone(&after)));
+        flags.wake();
         assert_eq!(after.0.load(Ordering::Relaxed), 1);
     }
 }

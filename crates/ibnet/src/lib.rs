@@ -86,6 +86,7 @@ pub use config::{
     Config, ConfigError, DataDirect, Effect, Family, HcaFilter, InterfaceFilter, InvalidList,
     Partition, PathPolicy, Placement, RelaxedOrdering, Setting, UnknownVariable, Variable,
 };
+pub use connect::options::{ConnectOptions, ListenOptions};
 pub use connection::raw;
 pub use connection::{
     Flush, Observer, Piece, Received, RecvBuffer, RecvConnection, RequestId, SendConnection,
@@ -95,7 +96,7 @@ pub use error::{Error, ErrorKind};
 pub use memory::{Region, Registrar};
 pub use ops::future;
 pub use ops::{Buffer, RecvTicket, SendTicket, Unposted};
-pub use transport::{ConnectOptions, Connecting, ListenOptions, Listener, Transport};
+pub use transport::{Connecting, Listener, Transport};
 pub use wire::MAX_GROUP;
 pub use wire::handle::Handle;
 

@@ -378,7 +378,7 @@ settings! {
     /// Id of the first buffer that a receiver announces. Any will do; tests choose one near the end
     /// of the numbers. No variable sets it.
     (doc(hidden))
-    first_entry: u64 = crate::wire::cts::ENTRIES;
+    first_entry: u64 = 256;
 }
 
 /// How the sender chooses paths.

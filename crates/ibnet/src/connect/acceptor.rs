@@ -7,28 +7,27 @@ use std::time::Duration;
 use ibnet_verbs::Access;
 
 use crate::connect::control::Channel;
+use crate::connect::established::{Established, NewReceiver, QueuePairs};
 use crate::connect::introduction::introduce;
+use crate::connect::names::Names;
+use crate::connect::options::ListenOptions;
 use crate::connect::peer::{Peer, describe_process};
-use crate::connect::plan::{PathDecision, decide};
-use crate::connect::setup::{Demand, Ends, Remote, Setup};
-use crate::connect::waits::Budget;
-use crate::connection::flush::Flusher;
-use crate::connection::path::{Depths, INLINE, PathSpec};
-use crate::connection::receiver::{
-    COMPLETION_RESERVE, CTS_QUEUE_DEPTH, RECEIVE_QUEUE_DEPTH, ReceiverParts, RecvConnection,
+use crate::connect::plan::decide;
+use crate::connect::queue_pair::{
+    CTS_QUEUE_DEPTH, Depths, FLUSH_DEPTH, INLINE, RECEIVE_QUEUE_DEPTH,
 };
-use crate::connection::{Names, Parts};
+use crate::connect::service;
+use crate::connect::setup::{Demand, Remote, Setup};
+use crate::connect::shared::Shared;
+use crate::connect::waits::Budget;
 use crate::device::nic::Nic;
 use crate::error::Error;
 use crate::memory::area::Area;
 use crate::memory::cts_ring::CtsStaging;
-use crate::transport::Inner;
-use crate::transport::listener::ListenOptions;
 use crate::wire::cts::{self, SIZE_TABLE_BYTES};
 use crate::wire::handle::Cookie;
 use crate::wire::message::{
-    Endpoint, Hello, Invalid, Message, PathPlan, PeerInfo, Plan, QueuePairEnd, RemoteArea,
-    printable,
+    Endpoints, Hello, Invalid, Message, PathPlan, PeerInfo, Plan, RemoteArea, Side, printable,
 };
 
 /// How long a client may take to show the cookie. Until then it may be anybody.
@@ -39,19 +38,20 @@ pub(crate) struct Listening {
     pub(crate) cookie: Cookie,
     pub(crate) options: ListenOptions,
     pub(crate) nic: Arc<Nic>,
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What the conversation has made.
 struct Agreed {
-    ends: Ends,
+    queue_pairs: QueuePairs,
     staging: CtsStaging,
     sizes: Area,
     ring: RemoteArea,
-    flusher: Flusher,
+    /// Where the bytes go that flushing reads; none if `flush` is off.
+    scratch: Option<Area>,
     own: PeerInfo,
     hello: Hello,
-    decisions: Vec<PathDecision>,
+    paths: Vec<PathPlan>,
 }
 
 /// Makes the connection with a client. `is_known` is set once it has shown the cookie; what ends the
@@ -61,21 +61,21 @@ pub(crate) async fn accept(
     listening: Arc<Listening>,
     is_known: Arc<AtomicBool>,
     budget: Budget,
-) -> Result<RecvConnection, Error> {
+) -> Result<NewReceiver, Error> {
     let doing = format!(
         "accepting {} on {}",
         channel.peer(),
         listening.nic.info().name
     );
-    let inner = &listening.inner;
-    let limit = inner.config.connect_timeout;
+    let shared = &listening.shared;
+    let limit = shared.config.connect_timeout;
     let stranger_limit = limit.map_or(STRANGER_LIMIT, |limit| limit.min(STRANGER_LIMIT));
-    let mut peer = Peer::new(channel, doing, Some(stranger_limit), inner);
+    let mut peer = Peer::new(channel, doing, Some(stranger_limit), shared);
     let hello = greeting(&mut peer, &listening.cookie).await?;
     is_known.store(true, Ordering::Relaxed);
     peer.recognise(&hello.info, limit);
     match agree(&mut peer, hello, &listening, budget).await {
-        Ok(agreed) => finish(agreed, peer, &listening),
+        Ok(agreed) => Ok(finish(agreed, peer, &listening)),
         Err(error) => {
             peer.refuse(&error);
             Err(error)
@@ -98,11 +98,11 @@ async fn agree(
     listening: &Listening,
     budget: Budget,
 ) -> Result<Agreed, Error> {
-    let (nic, inner) = (&listening.nic, &listening.inner);
-    let config = &inner.config;
+    let (nic, shared) = (&listening.nic, &listening.shared);
+    let config = &shared.config;
     let own = introduce(nic, config)?;
     let queue_pairs = config.queue_pairs.max(hello.preferences.queue_pairs);
-    let decisions = decide(&hello.info, &own.info, usize::from(queue_pairs))?;
+    let paths = decide(&hello.info, &own.info, usize::from(queue_pairs))?;
     if config.warn_rail_local {
         warn_of_rails(&own.info, &hello.info);
     }
@@ -112,13 +112,19 @@ async fn agree(
     let staging = CtsStaging::new(domains(), entry_bytes)?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let sizes = Area::new(domains(), SIZE_TABLE_BYTES, access)?;
-    let flusher = Flusher::new(config, domains())?;
-    let (specs, demand) = (specs(&decisions), demand(listening, entry_bytes, &flusher));
-    let mut setup = Setup::new(nic, &own.locals, specs, demand, inner, budget)?;
+    let scratch = if config.flush {
+        Some(Area::new(domains(), size_of::<u64>(), Access::LOCAL_WRITE)?)
+    } else {
+        None
+    };
+    let demand = demand(listening, entry_bytes);
+    let agreed = (paths.clone(), Side::Listener);
+    let mut setup = Setup::new(nic, &own.locals, agreed, demand, shared, budget)?;
     setup.create(&mut peer.waits).await?;
 
     peer.send(&Message::Plan(Plan {
-        paths: paths(&decisions, &setup.queue_pair_ends()),
+        paths: paths.clone(),
+        queue_pairs: setup.endpoints(),
         entry_bytes: entry_bytes as u8,
         first_entry: config.first_entry,
         size_table: RemoteArea {
@@ -129,35 +135,35 @@ async fn agree(
     }))?;
 
     let endpoint = match peer.receive("the client's queue pairs").await? {
-        Message::Endpoint(endpoint) => endpoint,
+        Message::Endpoints(endpoint) => endpoint,
         other => return Err(peer.unexpected(&other)),
     };
-    check(&endpoint, decisions.len(), &hello.info).map_err(|invalid| peer.invalid(invalid))?;
+    check(&endpoint, paths.len(), &hello.info).map_err(|invalid| peer.invalid(invalid))?;
     let remote = Remote {
         offers: &hello.info.devices,
-        ends: &endpoint.queue_pairs,
-        service: hello.preferences.service.of_cts(config),
+        endpoints: &endpoint.queue_pairs,
+        service: service::of_cts(hello.preferences.service, config),
     };
     let connected = setup.connect(&remote, &mut peer.waits).await;
     connected.map_err(|error| error.joining(|| describe_process(&hello.info, peer.address())))?;
 
     peer.send(&Message::Ready)?;
     peer.sent().await?;
-    let ends = setup.into_ends();
+    let queue_pairs = setup.into_queue_pairs();
     Ok(Agreed {
-        ends,
+        queue_pairs,
         staging,
         sizes,
         ring: endpoint.ring,
-        flusher,
+        scratch,
         own: own.info,
         hello,
-        decisions,
+        paths,
     })
 }
 
 /// What of the client's ends can only be checked with the plan known.
-fn check(endpoint: &Endpoint, paths: usize, client: &PeerInfo) -> Result<(), Invalid> {
+fn check(endpoint: &Endpoints, paths: usize, client: &PeerInfo) -> Result<(), Invalid> {
     if endpoint.queue_pairs.len() != paths {
         return Err(Invalid("a number of queue pairs that was not agreed"));
     }
@@ -167,29 +173,8 @@ fn check(endpoint: &Endpoint, paths: usize, client: &PeerInfo) -> Result<(), Inv
     Ok(())
 }
 
-fn specs(decisions: &[PathDecision]) -> Vec<PathSpec> {
-    let spec = |decision: &PathDecision| PathSpec {
-        device: decision.listener_device,
-        peer_device: decision.connector_device,
-        mtu: decision.mtu,
-        reorders: decision.reorders,
-    };
-    decisions.iter().map(spec).collect()
-}
-
-fn paths(decisions: &[PathDecision], queue_pairs: &[QueuePairEnd]) -> Vec<PathPlan> {
-    let path = |(decision, queue_pair): (&PathDecision, &QueuePairEnd)| PathPlan {
-        connector_device: decision.connector_device as u8,
-        listener_device: decision.listener_device as u8,
-        mtu: decision.mtu,
-        reorders: decision.reorders,
-        queue_pair: *queue_pair,
-    };
-    decisions.iter().zip(queue_pairs).map(path).collect()
-}
-
-fn demand(listening: &Listening, entry_bytes: usize, flusher: &Flusher) -> Demand {
-    let config = &listening.inner.config;
+fn demand(listening: &Listening, entry_bytes: usize) -> Demand {
+    let config = &listening.shared.config;
     Demand {
         depths: Depths {
             send: CTS_QUEUE_DEPTH,
@@ -201,52 +186,53 @@ fn demand(listening: &Listening, entry_bytes: usize, flusher: &Flusher) -> Deman
                 0
             },
         },
-        reserve: COMPLETION_RESERVE,
+        reserve: FLUSH_DEPTH,
         // They come back with the number of their path.
         receives: Some(0),
-        loops: flusher.is_enabled(),
+        loops: config.flush,
         notify: listening.options.notify,
         offer_ece: config.ece,
     }
 }
 
-fn finish(agreed: Agreed, peer: Peer, listening: &Listening) -> Result<RecvConnection, Error> {
-    let (hello, decisions) = (agreed.hello, agreed.decisions);
-    let inner = &listening.inner;
+fn finish(agreed: Agreed, peer: Peer, listening: &Listening) -> NewReceiver {
+    let (hello, paths) = (agreed.hello, agreed.paths);
+    let shared = &listening.shared;
     let names = Names {
         peer_process: describe_process(&hello.info, peer.address()),
         local: agreed.own.devices,
         peer: hello.info.devices,
-        paths: decisions
-            .iter()
-            .map(|decision| (decision.listener_device, decision.connector_device))
+        paths: (paths.iter())
+            .map(|path| path.devices(Side::Listener))
             .collect(),
     };
     tracing::info!(
         "receiving {names}, {}, MTU {}, {}",
         names.count_paths(),
-        decisions[0].mtu,
-        (hello.preferences.service)
-            .of_cts(&inner.config)
-            .describe(&listening.nic, &inner.config),
+        paths[0].mtu,
+        service::describe(
+            service::of_cts(hello.preferences.service, &shared.config),
+            &listening.nic,
+            &shared.config
+        ),
     );
     let (channel, decoder) = peer.into_parts();
-    RecvConnection::new(ReceiverParts {
-        common: Parts {
-            ends: agreed.ends,
+    NewReceiver {
+        common: Established {
+            queue_pairs: agreed.queue_pairs,
             channel,
             decoder,
             names,
             nic: Arc::clone(&listening.nic),
-            inner: Arc::clone(inner),
+            shared: Arc::clone(shared),
         },
-        flusher: agreed.flusher,
+        scratch: agreed.scratch,
         staging: agreed.staging,
         sizes: agreed.sizes,
         ring: agreed.ring,
-        first_entry: inner.config.first_entry,
+        first_entry: shared.config.first_entry,
         cts_with_immediate: hello.preferences.notify,
-    })
+    }
 }
 
 /// One line if the devices of the two ends have different names (pitfall 52: names, because indices of two

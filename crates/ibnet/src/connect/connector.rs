@@ -7,28 +7,29 @@ use ibnet_verbs::Access;
 
 use crate::connect::control::Channel;
 use crate::connect::dial::dial;
+use crate::connect::established::{Established, NewSender, QueuePairs};
 use crate::connect::interface::Route;
-use crate::connect::introduction::{Introduction, introduce};
+use crate::connect::introduction::introduce;
+use crate::connect::names::Names;
+use crate::connect::options::ConnectOptions;
 use crate::connect::pairing::obstacle;
 use crate::connect::peer::{Peer, describe_process};
-use crate::connect::service::Service;
-use crate::connect::setup::{Demand, Ends, Remote, Setup};
+use crate::connect::queue_pair::{CTS_RECEIVE, Depths, INLINE, cts_receives};
+use crate::connect::service;
+use crate::connect::setup::{Demand, Remote, Setup};
+use crate::connect::shared::Shared;
 use crate::connect::waits::{Budget, Waits};
-use crate::connection::path::{Depths, INLINE, PathSpec};
-use crate::connection::sender::{CTS_RECEIVE, SendConnection, SenderParts, cts_receives};
-use crate::connection::{Names, Parts};
 use crate::device::SEND_QUEUE_DEPTH;
 use crate::device::nic::Nic;
 use crate::error::Error;
 use crate::memory::area::Area;
 use crate::memory::cts_ring::CtsRing;
-use crate::transport::{ConnectOptions, Inner};
 use crate::wire::cts::{SIZE_BYTES, SIZE_TABLE_BYTES};
 use crate::wire::handle::Handle;
 use crate::wire::message::{
-    Endpoint, Hello, Invalid, MAX_PATHS, Message, PeerInfo, Plan, Preferences, QueuePairEnd,
-    RemoteArea,
+    Endpoints, Hello, Invalid, MAX_PATHS, Message, PeerInfo, Plan, Preferences, RemoteArea, Side,
 };
+use crate::wire::service::Service;
 use crate::wire::stripe;
 
 /// What is to be connected.
@@ -36,12 +37,12 @@ pub(crate) struct Call {
     pub(crate) handle: Handle,
     pub(crate) options: ConnectOptions,
     pub(crate) nic: Arc<Nic>,
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What the conversation has made.
 struct Agreed {
-    ends: Ends,
+    queue_pairs: QueuePairs,
     ring: CtsRing,
     /// What size records are sent from, unless every path has room for one in the request.
     sizes: Option<Area>,
@@ -55,18 +56,18 @@ pub(crate) async fn connect(
     route: Route,
     call: Call,
     budget: Budget,
-) -> Result<SendConnection, Error> {
-    let config = &call.inner.config;
-    let mut waits = Waits::new(&call.inner);
+) -> Result<NewSender, Error> {
+    let config = &call.shared.config;
+    let mut waits = Waits::new(&call.shared);
     let channel = dial(first, &route, &call.nic.info().name, config, &mut waits).await?;
     let doing = format!(
         "connecting {} to the listener at {}",
         call.nic.info().name,
         call.handle.address()
     );
-    let mut peer = Peer::new(channel, doing, config.connect_timeout, &call.inner);
+    let mut peer = Peer::new(channel, doing, config.connect_timeout, &call.shared);
     match agree(&mut peer, &call, budget).await {
-        Ok(agreed) => finish(agreed, peer, call),
+        Ok(agreed) => Ok(finish(agreed, peer, call)),
         Err(error) => {
             peer.refuse(&error);
             Err(error)
@@ -75,7 +76,7 @@ pub(crate) async fn connect(
 }
 
 async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, Error> {
-    let config = &call.inner.config;
+    let config = &call.shared.config;
     let own = introduce(&call.nic, config)?;
     peer.send(&Message::Hello(Hello {
         cookie: *call.handle.cookie(),
@@ -88,7 +89,7 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
         },
     }))?;
 
-    let plan = match peer
+    let mut plan = match peer
         .receive("the listener's plan, which comes once its program accepts")
         .await?
     {
@@ -100,25 +101,30 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
 
     let devices = || call.nic.members().iter().map(|device| &device.pd);
     let ring = CtsRing::new(devices(), usize::from(plan.entry_bytes), plan.first_entry)?;
-    let (specs, demand) = (specs(&plan, &own), demand(call, plan.paths.len()));
-    let mut setup = Setup::new(&call.nic, &own.locals, specs, demand, &call.inner, budget)?;
+    let demand = demand(call, plan.paths.len());
+    for path in &mut plan.paths {
+        // Pitfall 40: each end keeps to its own limit, whatever the plan says.
+        let own = &own.info.devices[usize::from(path.connector_device)];
+        path.mtu = path.mtu.min(own.mtu);
+    }
+    let paths = (plan.paths.clone(), Side::Connector);
+    let mut setup = Setup::new(&call.nic, &own.locals, paths, demand, &call.shared, budget)?;
     setup.create(&mut peer.waits).await?;
     let sizes = if setup.least_inline() < SIZE_BYTES {
         Some(Area::new(devices(), SIZE_TABLE_BYTES, Access::empty())?)
     } else {
         None
     };
-    let remote_ends: Vec<QueuePairEnd> = plan.paths.iter().map(|path| path.queue_pair).collect();
     let remote = Remote {
         offers: &plan.info.devices,
-        ends: &remote_ends,
+        endpoints: &plan.queue_pairs,
         service: call.service(),
     };
     let connected = setup.connect(&remote, &mut peer.waits).await;
     connected.map_err(|error| error.joining(|| describe_process(&plan.info, peer.address())))?;
 
-    peer.send(&Message::Endpoint(Endpoint {
-        queue_pairs: setup.queue_pair_ends(),
+    peer.send(&Message::Endpoints(Endpoints {
+        queue_pairs: setup.endpoints(),
         ring: RemoteArea {
             address: ring.area().address(),
             rkeys: ring.area().rkeys(),
@@ -132,7 +138,7 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
         other => return Err(peer.unexpected(&other)),
     }
     Ok(Agreed {
-        ends: setup.into_ends(),
+        queue_pairs: setup.into_queue_pairs(),
         ring,
         sizes,
         plan,
@@ -157,19 +163,6 @@ fn check(plan: &Plan, own: &PeerInfo) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn specs(plan: &Plan, own: &Introduction) -> Vec<PathSpec> {
-    let spec = |path: &crate::wire::message::PathPlan| {
-        let device = usize::from(path.connector_device);
-        PathSpec {
-            device,
-            peer_device: usize::from(path.listener_device),
-            mtu: path.mtu.min(own.info.devices[device].mtu),
-            reorders: path.reorders,
-        }
-    };
-    plan.paths.iter().map(spec).collect()
-}
-
 fn demand(call: &Call, paths: usize) -> Demand {
     Demand {
         depths: Depths {
@@ -180,7 +173,7 @@ fn demand(call: &Call, paths: usize) -> Demand {
                 // The smallest that every driver takes; nothing is ever received by it.
                 1
             },
-            inline: if call.inner.config.inline { INLINE } else { 0 },
+            inline: if call.shared.config.inline { INLINE } else { 0 },
         },
         reserve: 0,
         receives: call.options.notify.then_some(CTS_RECEIVE),
@@ -190,19 +183,12 @@ fn demand(call: &Call, paths: usize) -> Demand {
     }
 }
 
-fn finish(agreed: Agreed, peer: Peer, call: Call) -> Result<SendConnection, Error> {
+fn finish(agreed: Agreed, peer: Peer, call: Call) -> NewSender {
     let plan = agreed.plan;
     let names = Names {
         peer_process: describe_process(&plan.info, peer.address()),
-        paths: plan
-            .paths
-            .iter()
-            .map(|path| {
-                (
-                    usize::from(path.connector_device),
-                    usize::from(path.listener_device),
-                )
-            })
+        paths: (plan.paths.iter())
+            .map(|path| path.devices(Side::Connector))
             .collect(),
         local: agreed.own.devices,
         peer: plan.info.devices,
@@ -211,7 +197,7 @@ fn finish(agreed: Agreed, peer: Peer, call: Call) -> Result<SendConnection, Erro
         "sending {names}, {}, MTU {}, {}",
         names.count_paths(),
         plan.paths[0].mtu,
-        call.service().describe(&call.nic, &call.inner.config),
+        service::describe(call.service(), &call.nic, &call.shared.config),
     );
     let max_message = names
         .paths
@@ -220,27 +206,27 @@ fn finish(agreed: Agreed, peer: Peer, call: Call) -> Result<SendConnection, Erro
         .min()
         .unwrap_or(0);
     let (channel, decoder) = peer.into_parts();
-    SendConnection::new(SenderParts {
-        common: Parts {
-            ends: agreed.ends,
+    NewSender {
+        common: Established {
+            queue_pairs: agreed.queue_pairs,
             channel,
             decoder,
             names,
             nic: call.nic,
-            inner: call.inner,
+            shared: call.shared,
         },
         ring: agreed.ring,
         sizes: agreed.sizes,
         size_table: plan.size_table,
         first_entry: plan.first_entry,
         largest_write: stripe::largest_write(max_message),
-    })
+    }
 }
 
 impl Call {
     /// What the packets of both directions carry.
     fn service(&self) -> Service {
         let wish = self.options.traffic_class;
-        Service::of_data(&self.inner.config, self.nic.link(), wish)
+        service::of_data(&self.shared.config, self.nic.link(), wish)
     }
 }

@@ -133,18 +133,18 @@ mod tests {
 
     use super::*;
     use crate::connect::control::listen;
+    use crate::connect::shared::Shared;
     use crate::connect::waits::polling;
     use crate::events::waiting::block_on;
-    use crate::transport::Inner;
 
-    fn waits(retries: u32) -> (Arc<Inner>, Waits) {
-        let inner = Inner::without_devices(Config {
+    fn waits(retries: u32) -> (Arc<Shared>, Waits) {
+        let shared = Shared::without_devices(Config {
             socket_retries: retries,
             socket_retry_pause: Duration::from_millis(4),
             ..Config::default()
         });
-        let waits = Waits::new(&inner);
-        (inner, waits)
+        let waits = Waits::new(&shared);
+        (shared, waits)
     }
 
     fn route(peer: SocketAddr) -> Route {
@@ -164,8 +164,8 @@ mod tests {
     fn a_listener_that_comes_late_is_reached() {
         let address = unused_address();
         let route = route(address);
-        let (inner, mut waits) = waits(10_000);
-        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
+        let (shared, mut waits) = waits(10_000);
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &shared.config, &mut waits));
         let mut polling = Context::from_waker(polling());
         for _ in 0..50 {
             assert!(dialing.as_mut().poll(&mut polling).is_pending());
@@ -181,8 +181,8 @@ mod tests {
         let listener = listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
         listener.set_nonblocking(false).unwrap();
         let route = route(listener.local_addr().unwrap());
-        let (inner, mut waits) = waits(10);
-        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
+        let (shared, mut waits) = waits(10);
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &shared.config, &mut waits));
         // It takes the caller for a stranger who says nothing.
         drop(listener.accept().unwrap());
         let channel = block_on(|context| dialing.as_mut().poll(context)).unwrap();
@@ -197,9 +197,9 @@ mod tests {
             Duration::from_millis(59_500) + SILENCE
         );
         let route = route(unused_address());
-        let (inner, mut waits) = waits(10);
+        let (shared, mut waits) = waits(10);
         let start = Instant::now();
-        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &shared.config, &mut waits));
         assert!(block_on(|context| dialing.as_mut().poll(context)).is_err());
         // 4 + 8 + … + 40 ms, half of that with the worst luck.
         assert!(start.elapsed() >= Duration::from_millis(110));
@@ -209,8 +209,8 @@ mod tests {
     fn patience_ends_in_an_error_that_names_the_addresses() {
         let address = unused_address();
         let route = route(address);
-        let (inner, mut waits) = waits(3);
-        let mut dialing = pin!(dial(route.call(), &route, "s0", &inner.config, &mut waits));
+        let (shared, mut waits) = waits(3);
+        let mut dialing = pin!(dial(route.call(), &route, "s0", &shared.config, &mut waits));
         let outcome = block_on(|context| dialing.as_mut().poll(context));
         let text = outcome.err().unwrap().to_string();
         let says = format!("{address} (its host also has 10.1.3.3");

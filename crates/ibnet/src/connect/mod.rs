@@ -7,7 +7,7 @@
 //!    │  ◀── Plan: paths, queue pairs │
 //!    │ creates its queue pairs and   │
 //!    │ connects them to the plan's   │
-//!    │ Endpoint: queue pairs    ──▶  │  connects its own to these
+//!    │ Endpoints: queue pairs    ──▶  │  connects its own to these
 //!    │  ◀──────────────────── Ready  │
 //! ```
 //!
@@ -30,12 +30,17 @@ pub(crate) mod acceptor;
 pub(crate) mod connector;
 pub(crate) mod control;
 pub(crate) mod dial;
+pub(crate) mod established;
 pub(crate) mod interface;
 pub(crate) mod introduction;
+pub(crate) mod names;
+pub(crate) mod options;
 pub(crate) mod pairing;
 pub(crate) mod peer;
 pub(crate) mod plan;
+pub(crate) mod queue_pair;
 pub(crate) mod random;
 pub(crate) mod service;
 pub(crate) mod setup;
+pub(crate) mod shared;
 pub(crate) mod waits;

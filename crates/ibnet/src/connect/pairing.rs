@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::error::Error;
 use crate::wire::message::{DeviceOffer, Link, printable};
 
 /// The longest prefix that is compared when neither end knows its own.
@@ -241,6 +242,14 @@ fn why(local: &[DeviceOffer], remote: &[DeviceOffer]) -> String {
     lonely(local, remote)
         .or_else(|| lonely(remote, local))
         .unwrap_or_else(|| "not all of them can be used at the same time".to_owned())
+}
+
+impl From<Unpairable> for Error {
+    fn from(unpairable: Unpairable) -> Self {
+        Self::Unpairable {
+            reason: unpairable.to_string(),
+        }
+    }
 }
 
 #[cfg(test)]

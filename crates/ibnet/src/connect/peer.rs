@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::connect::control::{Channel, Input, READ_SIZE};
+use crate::connect::shared::Shared;
 use crate::connect::waits::{Patience, Waits};
 use crate::error::Error;
-use crate::transport::Inner;
 use crate::wire::frame::Decoder;
 use crate::wire::message::{Invalid, Message, PeerInfo, printable};
 
@@ -29,12 +29,12 @@ impl Peer {
         channel: Channel,
         doing: String,
         limit: Option<Duration>,
-        inner: &Arc<Inner>,
+        shared: &Arc<Shared>,
     ) -> Self {
         Self {
             channel,
             decoder: Decoder::default(),
-            waits: Waits::new(inner),
+            waits: Waits::new(shared),
             doing,
             limit,
         }

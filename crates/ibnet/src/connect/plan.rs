@@ -1,18 +1,7 @@
 //! The listener's decision: which devices talk to each other, and over which paths.
 
 use crate::connect::pairing::{Unpairable, pair};
-use crate::wire::message::{MAX_PATHS, PeerInfo};
-
-/// One path before its queue pairs exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PathDecision {
-    pub(crate) connector_device: usize,
-    pub(crate) listener_device: usize,
-    /// Bytes: the smaller of the two devices' (pitfall 40: of these two, nothing global changes).
-    pub(crate) mtu: u32,
-    /// Packets may be reordered: it takes only one end to know.
-    pub(crate) reorders: bool,
-}
+use crate::wire::message::{MAX_PATHS, PathPlan, PeerInfo};
 
 /// Decides the paths from what both ends offer; both offers have been checked.
 ///
@@ -23,17 +12,20 @@ pub(crate) fn decide(
     connector: &PeerInfo,
     listener: &PeerInfo,
     queue_pairs: usize,
-) -> Result<Vec<PathDecision>, Unpairable> {
+) -> Result<Vec<PathPlan>, Unpairable> {
     let pairs = pair(&connector.devices, &listener.devices)?;
     let rounds = queue_pairs.clamp(1, (MAX_PATHS / pairs.len().max(1)).max(1));
     let decisions = (0..rounds).flat_map(|_| {
         pairs.iter().map(|&(connector_device, listener_device)| {
             let theirs = &connector.devices[connector_device];
             let ours = &listener.devices[listener_device];
-            PathDecision {
-                connector_device,
-                listener_device,
+            PathPlan {
+                // At most 8 are offered.
+                connector_device: connector_device as u8,
+                listener_device: listener_device as u8,
+                // Pitfall 40: of these two, nothing global changes.
                 mtu: theirs.mtu.min(ours.mtu),
+                // It takes only one end to know.
                 reorders: theirs.reorders || ours.reorders,
             }
         })

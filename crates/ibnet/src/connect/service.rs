@@ -9,78 +9,52 @@
 //! acknowledged and announced against the data belongs to the same flow.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
 use crate::config::Config;
 use crate::device::nic::Nic;
 use crate::wire::message::Link;
+use crate::wire::service::{MAX_LEVEL, Service};
 
-/// The largest service level (InfiniBand specification, volume 1, section 7.6.5).
-pub(crate) const MAX_LEVEL: u8 = 15;
-
-/// What the packets of a connection carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Service {
-    /// 0 to [`MAX_LEVEL`]. On Ethernet the priority of a VLAN tag.
-    pub(crate) level: u8,
-    /// On InfiniBand only in packets with a global route.
-    pub(crate) traffic_class: u8,
-}
-
-impl Service {
-    /// Of a sender's data over `link`, if its application asks for the traffic class `wish`. The
-    /// environment's settings win.
-    pub(crate) fn of_data(config: &Config, link: Link, wish: Option<u8>) -> Self {
-        // Never cut to four bits: another level than the one asked for may have no lane at all (pitfall
-        // 43).
-        let wanted_level = wish.filter(|class| link == Link::InfiniBand && *class <= MAX_LEVEL);
-        Self {
-            level: config.service_level.or(wanted_level).unwrap_or(0),
-            traffic_class: config.traffic_class.or(wish).unwrap_or(0),
-        }
-    }
-
-    /// Of the announcements of a receiver whose sender's data has this.
-    pub(crate) fn of_cts(self, config: &Config) -> Self {
-        Self {
-            traffic_class: config.fifo_traffic_class.unwrap_or(self.traffic_class),
-            ..self
-        }
-    }
-
-    /// In words, with what the devices of `nic` send instead: an administrator can set a traffic class
-    /// for all packets of a port of mlx5.
-    pub(crate) fn describe(self, nic: &Nic, config: &Config) -> String {
-        let mut text = self.to_string();
-        if nic.link() != Link::Ethernet {
-            return text;
-        }
-        for device in nic.members() {
-            let (name, port) = (device.pd.context().device_name(), device.info.port);
-            let Some((class, file)) = imposed_class(&config.sysfs, name, port) else {
-                continue;
-            };
-            if class != self.traffic_class {
-                text += &format!("; but {name}:{port} sends {class} ({file})");
-            }
-        }
-        text
+/// Of a sender's data over `link`, if its application asks for the traffic class `wish`. The
+/// environment's settings win.
+pub(crate) fn of_data(config: &Config, link: Link, wish: Option<u8>) -> Service {
+    // Never cut to four bits: another level than the one asked for may have no lane at all (pitfall
+    // 43).
+    let wanted_level = wish.filter(|class| link == Link::InfiniBand && *class <= MAX_LEVEL);
+    Service {
+        level: config.service_level.or(wanted_level).unwrap_or(0),
+        traffic_class: config.traffic_class.or(wish).unwrap_or(0),
     }
 }
 
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            level,
-            traffic_class,
-        } = self;
-        write!(f, "service level {level}, traffic class {traffic_class}")
+/// Of the announcements of a receiver whose sender's data has this.
+pub(crate) fn of_cts(service: Service, config: &Config) -> Service {
+    Service {
+        traffic_class: config.fifo_traffic_class.unwrap_or(service.traffic_class),
+        ..service
     }
+}
+
+/// In words, with what the devices of `nic` send instead: an administrator can set a traffic class
+/// for all packets of a port of mlx5.
+pub(crate) fn describe(service: Service, nic: &Nic, config: &Config) -> String {
+    let mut text = service.to_string();
+    if nic.link() != Link::Ethernet {
+        return text;
+    }
+    for device in nic.members() {
+        let (name, port) = (device.pd.context().device_name(), device.info.port);
+        let Some((class, file)) = imposed_class(&config.sysfs, name, port) else {
+            continue;
+        };
+        if class != service.traffic_class {
+            text += &format!("; but {name}:{port} sends {class} ({file})");
+        }
+    }
+    text
 }
 
 /// The traffic class that mlx5's driver puts into all RoCE packets of a port, and the file that says
@@ -106,7 +80,7 @@ impl Complaints {
         let Some(class) = wish.filter(|_| link == Link::InfiniBand) else {
             return;
         };
-        let level = Service::of_data(config, link, wish).level;
+        let level = of_data(config, link, wish).level;
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if level == class || !told.insert(class) {
             return;

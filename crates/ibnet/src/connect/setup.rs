@@ -5,33 +5,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ibnet_verbs::{Access, CompletionQueue, QueuePair, RecvRequest};
+use ibnet_verbs::Access;
 use nix::libc;
 
 use crate::config::Config;
-use crate::connect::service::Service;
+use crate::connect::established::QueuePairs;
+use crate::connect::queue_pair::{Depths, FLUSH_DEPTH, Join, NewQueuePair, post_receives};
+use crate::connect::shared::Shared;
 use crate::connect::waits::{Budget, Waits};
-use crate::connection::flush;
-use crate::connection::path::{Depths, Join, Path, PathSpec};
 use crate::device::nic::Nic;
 use crate::device::{Device, LocalPort};
 use crate::error::Error;
-use crate::transport::Inner;
-use crate::wire::message::{DeviceOffer, QueuePairEnd};
-
-/// Receives that are posted with one call.
-pub(crate) const RECEIVE_CHAIN: usize = 32;
-
-/// The own ends of the paths. The order of the fields is the order of teardown.
-pub(crate) struct Ends {
-    pub(crate) paths: Vec<Path>,
-    /// One for each of the own devices.
-    pub(crate) cqs: Vec<CompletionQueue>,
-    /// Of a receiver, one for each of the own devices, which leads back to it: for flushing.
-    pub(crate) loops: Vec<Path>,
-    /// Receives that are posted on each path.
-    pub(crate) receives: u32,
-}
+use crate::wire::message::{DeviceOffer, Endpoint, PathPlan, Side};
+use crate::wire::service::Service;
 
 /// What an end wants of its queue pairs.
 #[derive(Clone, Copy)]
@@ -64,8 +50,9 @@ impl Demand {
 
 /// Ends in the making.
 pub(crate) struct Setup<'a> {
-    ends: Ends,
-    specs: Vec<PathSpec>,
+    queue_pairs: QueuePairs,
+    plan: Vec<PathPlan>,
+    side: Side,
     demand: Demand,
     devices: &'a [Arc<Device>],
     locals: &'a [LocalPort],
@@ -76,7 +63,7 @@ pub(crate) struct Setup<'a> {
 /// The other end of a path, and how to reach it.
 pub(crate) struct Remote<'a> {
     pub(crate) offers: &'a [DeviceOffer],
-    pub(crate) ends: &'a [QueuePairEnd],
+    pub(crate) endpoints: &'a [Endpoint],
     pub(crate) service: Service,
 }
 
@@ -86,14 +73,14 @@ impl<'a> Setup<'a> {
     pub(crate) fn new(
         nic: &'a Nic,
         locals: &'a [LocalPort],
-        specs: Vec<PathSpec>,
+        (plan, side): (Vec<PathPlan>, Side),
         mut demand: Demand,
-        inner: &'a Inner,
+        shared: &'a Shared,
         budget: Budget,
     ) -> Result<Self, Error> {
         let devices = nic.members();
         let paths_on = |device: usize| {
-            let on_it = specs.iter().filter(|spec| spec.device == device);
+            let on_it = plan.iter().filter(|path| path.devices(side).0 == device);
             on_it.count() as u32
         };
         for (index, device) in devices.iter().enumerate() {
@@ -112,37 +99,39 @@ impl<'a> Setup<'a> {
                 let context = device.pd.context();
                 let depth = (paths_on(index) * per_path + demand.reserve).max(1);
                 if demand.notify {
-                    inner.events.create_cq(device.token, context, depth)
+                    shared.events.create_cq(device.token, context, depth)
                 } else {
                     Ok(context.create_cq(depth)?)
                 }
             })
             .collect::<Result<_, Error>>()?;
         Ok(Self {
-            ends: Ends {
-                paths: Vec::with_capacity(specs.len()),
+            queue_pairs: QueuePairs {
+                paths: Vec::with_capacity(plan.len()),
                 cqs,
                 loops: Vec::new(),
                 receives: demand.posted(),
             },
-            specs,
+            plan,
+            side,
             demand,
             devices,
             locals,
-            config: &inner.config,
+            config: &shared.config,
             budget,
         })
     }
 
     /// Creates the queue pairs, in state INIT and with their receives.
     pub(crate) async fn create(&mut self, waits: &mut Waits) -> Result<(), Error> {
-        for number in 0..self.specs.len() {
+        for number in 0..self.plan.len() {
             self.budget.take().await;
-            let spec = &self.specs[number];
-            let device = &self.devices[spec.device];
-            let cq = &self.ends.cqs[spec.device];
-            let mut path = Path::create(device, cq, spec, self.demand.depths)?;
-            let pkey_index = self.locals[spec.device].pkey_index;
+            let plan = &self.plan[number];
+            let (own, _) = plan.devices(self.side);
+            let device = &self.devices[own];
+            let cq = &self.queue_pairs.cqs[own];
+            let mut path = NewQueuePair::create(device, cq, plan, self.side, self.demand.depths)?;
+            let pkey_index = self.locals[own].pkey_index;
             self.retry(waits, || {
                 path.to_init(device, pkey_index, Access::REMOTE_WRITE)
             })
@@ -152,13 +141,13 @@ impl<'a> Setup<'a> {
             }
             if let Some(first) = self.demand.receives {
                 let id = first + number as u64;
-                let posted = post_receives(&path.queue_pair, id, self.ends.receives);
+                let posted = post_receives(&path.queue_pair, id, self.queue_pairs.receives);
                 posted.map_err(|source| Error::Post {
                     connection: format!("queue pair {:#x}", path.queue_pair.number()),
                     source: Arc::new(source),
                 })?;
             }
-            self.ends.paths.push(path);
+            self.queue_pairs.paths.push(path);
         }
         Ok(())
     }
@@ -169,8 +158,8 @@ impl<'a> Setup<'a> {
         remote: &Remote<'_>,
         waits: &mut Waits,
     ) -> Result<(), Error> {
-        let mut paths = std::mem::take(&mut self.ends.paths);
-        for ((path, spec), end) in paths.iter_mut().zip(&self.specs).zip(remote.ends) {
+        let mut paths = std::mem::take(&mut self.queue_pairs.paths);
+        for (path, end) in paths.iter_mut().zip(remote.endpoints) {
             self.budget.take().await;
             // The listener has offered its options, the connector has not: both must be willing
             // (pitfall 44).
@@ -178,18 +167,17 @@ impl<'a> Setup<'a> {
             path.take_ece(end.ece.filter(|_| is_willing));
             let join = Join {
                 config: self.config,
-                device: &self.devices[spec.device],
-                local: &self.locals[spec.device],
-                offer: &remote.offers[spec.peer_device],
+                device: &self.devices[path.device],
+                local: &self.locals[path.device],
+                offer: &remote.offers[path.peer_device],
                 remote: *end,
-                mtu: spec.mtu,
                 service: remote.service,
             };
             self.retry(waits, || path.to_rtr(&join)).await?;
             self.retry(waits, || path.to_rts(&join)).await?;
             path.settle_ece();
         }
-        self.ends.paths = paths;
+        self.queue_pairs.paths = paths;
         if self.demand.loops {
             self.connect_loops(remote.service, waits).await?;
         }
@@ -201,8 +189,19 @@ impl<'a> Setup<'a> {
         for (index, (device, local)) in self.devices.iter().zip(self.locals).enumerate() {
             self.budget.take().await;
             let offer = device.offer(local);
-            let (spec, depths) = (flush::spec(index, &offer), flush::depths(device));
-            let path = Path::create(device, &self.ends.cqs[index], &spec, depths)?;
+            let plan = PathPlan {
+                connector_device: index as u8,
+                listener_device: index as u8,
+                mtu: offer.mtu,
+                reorders: false,
+            };
+            let depths = Depths {
+                send: FLUSH_DEPTH.min(device.attributes.max_qp_wr),
+                receive: 1,
+                inline: 0,
+            };
+            let cq = &self.queue_pairs.cqs[index];
+            let path = NewQueuePair::create(device, cq, &plan, self.side, depths)?;
             let (pkey_index, access) = (local.pkey_index, Access::REMOTE_READ);
             self.retry(waits, || path.to_init(device, pkey_index, access))
                 .await?;
@@ -211,13 +210,12 @@ impl<'a> Setup<'a> {
                 device,
                 local,
                 offer: &offer,
-                remote: path.end(),
-                mtu: spec.mtu,
+                remote: path.endpoint(),
                 service,
             };
             self.retry(waits, || path.to_rtr(&join)).await?;
             self.retry(waits, || path.to_rts(&join)).await?;
-            self.ends.loops.push(path);
+            self.queue_pairs.loops.push(path);
         }
         Ok(())
     }
@@ -247,35 +245,22 @@ impl<'a> Setup<'a> {
 
     /// Bytes that every path so far can send inline.
     pub(crate) fn least_inline(&self) -> u32 {
-        let inline = self.ends.paths.iter().map(|path| path.max_inline);
+        let inline = self.queue_pairs.paths.iter().map(|path| path.max_inline);
         inline.min().unwrap_or(0)
     }
 
     /// This end's queue pairs, as the peer must know them.
-    pub(crate) fn queue_pair_ends(&self) -> Vec<QueuePairEnd> {
-        self.ends.paths.iter().map(Path::end).collect()
+    pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
+        self.queue_pairs
+            .paths
+            .iter()
+            .map(NewQueuePair::endpoint)
+            .collect()
     }
 
-    pub(crate) fn into_ends(self) -> Ends {
-        self.ends
+    pub(crate) fn into_queue_pairs(self) -> QueuePairs {
+        self.queue_pairs
     }
-}
-
-/// Posts `count` receives without buffers, which come back with `id`; possible from state INIT on.
-pub(crate) fn post_receives(
-    queue_pair: &QueuePair,
-    id: u64,
-    count: u32,
-) -> Result<(), ibnet_verbs::PostError> {
-    let mut chain = [RecvRequest::new(id); RECEIVE_CHAIN];
-    let mut left = count as usize;
-    while left > 0 {
-        let count = left.min(RECEIVE_CHAIN);
-        // SAFETY: these receives name no memory.
-        unsafe { queue_pair.post_recv(&mut chain[..count]) }?;
-        left -= count;
-    }
-    Ok(())
 }
 
 /// What a device can do.

@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::connect::control::Channel;
+use crate::connect::shared::Shared;
 use crate::error::Error;
 use crate::events::waiting::later;
 use crate::events::{EventFlags, Interest, SocketWatch, Timer};
-use crate::transport::Inner;
 
 /// The waker of callers that poll.
 pub(crate) fn polling() -> &'static Waker {
@@ -26,15 +26,15 @@ pub(crate) fn polling() -> &'static Waker {
 pub(crate) struct Waits {
     flags: Arc<EventFlags>,
     timer: Option<Timer>,
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
 }
 
 impl Waits {
-    pub(crate) fn new(inner: &Arc<Inner>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         Self {
             flags: Arc::default(),
             timer: None,
-            inner: Arc::clone(inner),
+            shared: Arc::clone(shared),
         }
     }
 
@@ -50,7 +50,7 @@ impl Waits {
         }
         // Before the socket is armed, which may be ready already.
         self.flags.wake_later(context.waker());
-        channel.listen(&self.inner.events, &self.flags)?;
+        channel.listen(&self.shared.events, &self.flags)?;
         match until {
             Some(until) => self.at(context, until),
             None => Ok(()),
@@ -72,7 +72,7 @@ impl Waits {
             return watch.arm(Interest::Read);
         }
         let socket = Arc::clone(socket);
-        let events = &self.inner.events;
+        let events = &self.shared.events;
         *watch = Some(events.watch_socket(socket, &self.flags, Interest::Read)?);
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Waits {
             return Ok(());
         }
         self.flags.wake_later(context.waker());
-        let events = &self.inner.events;
+        let events = &self.shared.events;
         self.timer
             .get_or_insert_with(|| events.timer(&self.flags))
             .set(time)

@@ -5,62 +5,28 @@
 //! only after the earlier writes have landed. So each device of a receiver has a queue pair that is
 //! connected to itself, made while the connection is accepted.
 
-use ibnet_verbs::{Access, ProtectionDomain, RemoteAddress, SendRequest, Sge};
+use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
 
-use crate::config::Config;
-use crate::connection::path::{Depths, Path, PathSpec};
+use crate::connection::path::Path;
 use crate::connection::requests::RequestId;
-use crate::device::Device;
-use crate::error::Error;
 use crate::memory::area::Area;
 use crate::memory::region::Region;
-use crate::wire::message::DeviceOffer;
-
-/// Flushes that can be under way on a device.
-pub(crate) const FLUSH_DEPTH: u32 = 32;
-
-/// What a queue pair of the device with the number `index` is for, if it is connected to itself.
-pub(crate) fn spec(index: usize, offer: &DeviceOffer) -> PathSpec {
-    PathSpec {
-        device: index,
-        peer_device: index,
-        mtu: offer.mtu,
-        reorders: false,
-    }
-}
-
-/// The sizes of such a queue pair of `device`.
-pub(crate) fn depths(device: &Device) -> Depths {
-    Depths {
-        send: FLUSH_DEPTH.min(device.attributes.max_qp_wr),
-        receive: 1,
-        inline: 0,
-    }
-}
 
 /// What reads back through the queue pairs that lead back ([`Core::loops`](crate::connection::Core)).
 pub(crate) struct Flusher {
     /// Where the bytes that are read go; nobody looks at them. None if there are no such queue pairs:
     /// `NCCL_GDR_FLUSH_DISABLE` is set.
-    bin: Option<Area>,
+    scratch: Option<Area>,
 }
 
 impl Flusher {
-    /// For a receiver whose devices have these `domains`.
-    pub(crate) fn new<'a>(
-        config: &Config,
-        domains: impl IntoIterator<Item = &'a ProtectionDomain>,
-    ) -> Result<Self, Error> {
-        let bin = if config.flush {
-            Some(Area::new(domains, size_of::<u64>(), Access::LOCAL_WRITE)?)
-        } else {
-            None
-        };
-        Ok(Self { bin })
+    /// `scratch` is one word; none if there are no queue pairs for flushing.
+    pub(crate) fn new(scratch: Option<Area>) -> Self {
+        Self { scratch }
     }
 
     pub(crate) fn is_enabled(&self) -> bool {
-        self.bin.is_some()
+        self.scratch.is_some()
     }
 
     /// Reads a byte at `address` in `region` through each device, for `request`.
@@ -73,14 +39,14 @@ impl Flusher {
         region: &Region,
         request: RequestId,
     ) -> Result<(), ibnet_verbs::PostError> {
-        let Some(bin) = &self.bin else {
+        let Some(scratch) = &self.scratch else {
             return Ok(());
         };
         for path in loops {
             let local = Sge {
-                address: bin.address(),
+                address: scratch.address(),
                 length: 1,
-                lkey: bin.lkey(path.device),
+                lkey: scratch.lkey(path.device),
             };
             let remote = RemoteAddress {
                 address,
@@ -89,7 +55,7 @@ impl Flusher {
             let id = (path.device as u64) << 32 | u64::from(request.index());
             let read = SendRequest::read(id, Some(local), remote).signaled();
             path.posted(1);
-            // SAFETY: the bin is freed after the queue pairs and nobody looks at it; the remote
+            // SAFETY: the scratch word is freed after the queue pairs and nobody looks at it; the remote
             // memory is kept registered by the caller of `iflush`.
             unsafe { path.queue_pair.post_send(&mut [read]) }?;
         }

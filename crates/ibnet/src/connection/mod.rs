@@ -4,7 +4,6 @@
 pub(crate) mod cts_queue;
 pub(crate) mod flush;
 pub(crate) mod in_flight;
-mod names;
 pub(crate) mod observer;
 mod outgoing;
 pub(crate) mod path;
@@ -30,17 +29,18 @@ use ibnet_verbs::{CompletionQueue, WorkCompletion};
 
 use crate::config::Config;
 use crate::connect::control::{Channel, Input, READ_SIZE};
-use crate::connect::setup::Ends;
-use crate::connection::path::{Path, retry_count};
+use crate::connect::established::{Established, QueuePairs};
+use crate::connect::names::{Names, describe};
+use crate::connect::queue_pair::retry_count;
+use crate::connect::shared::Shared;
+use crate::connection::path::Path;
 use crate::device::Device;
 use crate::device::nic::Nic;
 use crate::error::hint;
 use crate::error::{Error, Failed};
 use crate::events::{CONTROL, ENDING, EventFlags, FATAL, Resources, Timer, Watch};
-use crate::transport::Inner;
 use crate::wire::frame::Decoder;
 use crate::wire::message::{Close, Message, printable};
-pub(crate) use names::{Names, describe};
 
 /// Completions to take from a queue at a time.
 pub(crate) const POLL_BATCH: usize = 32;
@@ -76,7 +76,7 @@ pub(crate) struct Core {
     names: Names,
     pub(crate) nic: Arc<Nic>,
     // Last: it may own the events thread.
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
 }
 
 /// What will end the connection, and since when that is known.
@@ -94,28 +94,20 @@ impl Ending {
     }
 }
 
-/// What the parts of a new connection are.
-pub(crate) struct Parts {
-    pub(crate) ends: Ends,
-    pub(crate) channel: Channel,
-    pub(crate) decoder: Decoder,
-    pub(crate) names: Names,
-    pub(crate) nic: Arc<Nic>,
-    pub(crate) inner: Arc<Inner>,
-}
-
 impl Core {
-    pub(crate) fn new(parts: Parts) -> Result<Self, Error> {
-        let Parts {
-            ends: Ends {
+    pub(crate) fn new(established: Established) -> Result<Self, Error> {
+        let Established {
+            queue_pairs: QueuePairs {
                 paths, loops, cqs, ..
             },
             mut channel,
             decoder,
             names,
             nic,
-            inner,
-        } = parts;
+            shared,
+        } = established;
+        let paths: Vec<Path> = paths.into_iter().map(Path::from).collect();
+        let loops: Vec<Path> = loops.into_iter().map(Path::from).collect();
         // The control channel is watched anew, for the connection.
         channel.stop_listening();
         let flags = Arc::new(EventFlags::default());
@@ -136,7 +128,7 @@ impl Core {
                 completion_queues: vec![cq.id()],
             })
             .collect();
-        let watch = inner
+        let watch = shared
             .events
             .watch_connection(channel.stream(), &flags, exposed)?;
         if !decoder.is_empty() {
@@ -159,7 +151,7 @@ impl Core {
             timer: None,
             names,
             nic,
-            inner,
+            shared,
         })
     }
 
@@ -174,7 +166,7 @@ impl Core {
     }
 
     pub(crate) fn config(&self) -> &Config {
-        &self.inner.config
+        &self.shared.config
     }
 
     pub(crate) fn names(&self) -> &Names {
@@ -228,7 +220,7 @@ impl Core {
             return Ok(());
         };
         let end = ending.since + GRACE;
-        let events = &self.inner.events;
+        let events = &self.shared.events;
         self.timer
             .get_or_insert_with(|| events.timer(&self.flags))
             .set(end)

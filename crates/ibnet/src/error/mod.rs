@@ -13,7 +13,6 @@ mod hint;
 pub(crate) use hint::hint;
 
 use crate::config::ConfigError;
-use crate::connect::pairing::Unpairable;
 
 /// What went wrong. Every message is one line that names what was being done and on what.
 #[derive(Clone, Debug, Error)]
@@ -295,14 +294,6 @@ impl From<Failed> for Error {
     #[cold]
     fn from(failed: Failed) -> Self {
         *failed
-    }
-}
-
-impl From<Unpairable> for Error {
-    fn from(unpairable: Unpairable) -> Self {
-        Self::Unpairable {
-            reason: unpairable.to_string(),
-        }
     }
 }
 

@@ -72,8 +72,8 @@ fn usable(message: &Message) {
                 };
                 assert!((1..=MAX_PATHS).contains(&paths.len()));
                 for path in paths {
-                    let theirs = &hello.info.devices[path.connector_device];
-                    let own = &ours.devices[path.listener_device];
+                    let theirs = &hello.info.devices[usize::from(path.connector_device)];
+                    let own = &ours.devices[usize::from(path.listener_device)];
                     assert!(path.mtu <= theirs.mtu && path.mtu <= own.mtu);
                     assert!(mtu(path.mtu).is_some());
                 }
@@ -85,10 +85,12 @@ fn usable(message: &Message) {
             for path in &plan.paths {
                 let device = usize::from(path.listener_device);
                 let _ = (&plan.info.devices[device], plan.size_table.rkeys[device]);
-                assert!(mtu(path.mtu).is_some() && path.queue_pair.number >> 24 == 0);
+                assert!(mtu(path.mtu).is_some());
             }
+            assert_eq!(plan.queue_pairs.len(), plan.paths.len());
+            assert!(plan.queue_pairs.iter().all(|end| end.number >> 24 == 0));
         }
-        Message::Endpoint(endpoint) => {
+        Message::Endpoints(endpoint) => {
             assert!((1..=MAX_PATHS).contains(&endpoint.queue_pairs.len()));
             assert!((1..=MAX_DEVICES).contains(&endpoint.ring.rkeys.len()));
             assert!(endpoint.ring.address.checked_add(256 * 64).is_some());

@@ -1,13 +1,13 @@
 //! One good message of each kind, for inputs that are to get past the first check.
 
-use crate::connect::service::Service;
 use crate::wire::cts;
 use crate::wire::frame::encode;
 use crate::wire::handle::Cookie;
 use crate::wire::message::{
-    Close, DeviceOffer, EceOptions, Endpoint, Hello, Link, Message, PathPlan, PeerInfo, Plan,
-    Preferences, QueuePairEnd, RemoteArea,
+    Close, DeviceOffer, EceOptions, Endpoint, Endpoints, Hello, Link, Message, PathPlan, PeerInfo,
+    Plan, Preferences, RemoteArea,
 };
+use crate::wire::service::Service;
 
 /// What the listener of every target gave to its peers.
 pub(super) const COOKIE: Cookie = *b"a secret cookie!";
@@ -31,7 +31,7 @@ pub(super) fn message(kind: usize, devices: usize) -> Message {
             },
         }),
         1 => Message::Plan(plan(devices)),
-        2 => Message::Endpoint(Endpoint {
+        2 => Message::Endpoints(Endpoints {
             queue_pairs: (0..devices).map(queue_pair).collect(),
             ring: area(devices),
         }),
@@ -95,19 +95,19 @@ pub(super) fn plan(devices: usize) -> Plan {
         listener_device: index as u8,
         mtu: 1024,
         reorders: index % 2 == 1,
-        queue_pair: queue_pair(index),
     };
     Plan {
         info: party("listener", devices),
         paths: (0..devices).map(path).collect(),
+        queue_pairs: (0..devices).map(queue_pair).collect(),
         entry_bytes: cts::entry_bytes(devices) as u8,
         first_entry: cts::ENTRIES,
         size_table: area(devices),
     }
 }
 
-pub(super) fn queue_pair(index: usize) -> QueuePairEnd {
-    QueuePairEnd {
+pub(super) fn queue_pair(index: usize) -> Endpoint {
+    Endpoint {
         number: 0x100 + index as u32,
         psn: 0xff_ffff,
         ece: (index == 0).then_some(EceOptions {

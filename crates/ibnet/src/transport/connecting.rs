@@ -7,46 +7,48 @@ use std::time::{Duration, Instant};
 
 use crate::connect::Conversation;
 use crate::connect::connector::{self, Call};
+use crate::connect::established::NewSender;
 use crate::connect::introduction::introduce;
+use crate::connect::options::ConnectOptions;
+use crate::connect::shared::Shared;
 use crate::connect::waits::{Budget, polling};
 use crate::connection::sender::SendConnection;
 use crate::device::nic::Nic;
 use crate::error::Error;
 use crate::events::waiting::{block_on, block_until, later};
-use crate::transport::{ConnectOptions, Inner};
 use crate::wire::handle::Handle;
 
 /// A connection in the making. Poll it until it gives the connection, wait for it or await it;
 /// drop it to give up.
 pub struct Connecting {
     /// None once it has ended.
-    under_way: Option<(Conversation<SendConnection>, Arc<Inner>)>,
+    under_way: Option<(Conversation<NewSender>, Arc<Shared>)>,
     budget: Budget,
 }
 
 impl Connecting {
     pub(crate) fn new(
-        inner: Arc<Inner>,
+        shared: Arc<Shared>,
         nic: Arc<Nic>,
         handle: &Handle,
         options: ConnectOptions,
     ) -> Result<Self, Error> {
         // A port that cannot be used is an error at once, and none for the listener.
-        introduce(&nic, &inner.config)?;
-        let route = inner.handshake_interface.to_call(&inner.config, handle)?;
+        introduce(&nic, &shared.config)?;
+        let route = shared.handshake_interface.to_call(&shared.config, handle)?;
         tracing::debug!("{} calls {route}", nic.info().name);
         let call = Call {
             handle: *handle,
             options,
             nic,
-            inner: Arc::clone(&inner),
+            shared: Arc::clone(&shared),
         };
         let budget = Budget::default();
         // The listener hears of it now, whenever this is polled.
         let first = route.call();
         let conversation = Box::pin(connector::connect(first, route, call, budget.clone()));
         Ok(Self {
-            under_way: Some((conversation, inner)),
+            under_way: Some((conversation, shared)),
             budget,
         })
     }
@@ -99,17 +101,17 @@ impl Future for Connecting {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let Some((conversation, inner)) = &mut this.under_way else {
+        let Some((conversation, shared)) = &mut this.under_way else {
             return Poll::Ready(Err(Error::InvalidArgument(
                 "this connection attempt has ended already".to_owned(),
             )));
         };
-        inner.events.check_process()?;
+        shared.events.check_process()?;
         this.budget.refill();
         let outcome = conversation.as_mut().poll(context);
         if outcome.is_ready() {
             this.under_way = None;
         }
-        outcome
+        outcome.map(|agreed| SendConnection::new(agreed?))
     }
 }

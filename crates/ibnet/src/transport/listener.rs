@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 use crate::connect::Conversation;
 use crate::connect::acceptor::{self, Listening};
 use crate::connect::control::{self, Channel};
+use crate::connect::established::NewReceiver;
+use crate::connect::options::ListenOptions;
 use crate::connect::random;
+use crate::connect::shared::Shared;
 use crate::connect::waits::{Budget, Patience, Waits, polling};
 use crate::connection::receiver::RecvConnection;
 use crate::device::nic::Nic;
@@ -19,7 +22,6 @@ use crate::error::Error;
 use crate::events::SocketWatch;
 use crate::events::waiting::{block_on, block_until, later};
 use crate::ops::future::Accept;
-use crate::transport::Inner;
 use crate::wire::handle::Handle;
 
 /// Clients that may be in the middle of a handshake. Beyond it, those that do not show the cookie
@@ -28,15 +30,6 @@ const MAX_PENDING: usize = 256;
 
 /// Greetings are sent at once; this is many times the way round the world.
 const TIME_TO_GREET: Duration = Duration::from_secs(1);
-
-/// What the connections of a listener are to be like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ListenOptions {
-    /// Waiting for a receive costs no processor time, and receives can be
-    /// [awaited](crate::ops::future): the devices tell of completions. Each of these costs an interrupt,
-    /// so whoever polls all the time goes without.
-    pub notify: bool,
-}
 
 /// Waits for peers that want to send to one device. Can be used for any number of connections.
 ///
@@ -57,7 +50,7 @@ pub struct Listener {
 
 /// A client in the middle of its handshake.
 struct Client {
-    conversation: Conversation<RecvConnection>,
+    conversation: Conversation<NewReceiver>,
     address: SocketAddr,
     since: Instant,
     /// Whether it has shown the cookie. Until then it may be anybody.
@@ -66,12 +59,12 @@ struct Client {
 
 impl Listener {
     pub(crate) fn new(
-        inner: Arc<Inner>,
+        shared: Arc<Shared>,
         nic: Arc<Nic>,
         options: ListenOptions,
     ) -> Result<Self, Error> {
-        let config = &inner.config;
-        let (chosen, others) = inner.handshake_interface.to_listen_on(config)?;
+        let config = &shared.config;
+        let (chosen, others) = shared.handshake_interface.to_listen_on(config)?;
         let socket = control::listen(chosen.address, config.ports.as_ref())?;
         let address = socket
             .local_addr()
@@ -85,7 +78,7 @@ impl Listener {
         Ok(Self {
             pending: VecDeque::new(),
             watch: None,
-            waits: Waits::new(&inner),
+            waits: Waits::new(&shared),
             socket: Arc::new(socket),
             handle,
             alone: None,
@@ -95,7 +88,7 @@ impl Listener {
                 cookie: *handle.cookie(),
                 options,
                 nic,
-                inner,
+                shared,
             }),
         })
     }
@@ -156,7 +149,7 @@ impl Listener {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<RecvConnection, Error>> {
-        self.listening.inner.events.check_process()?;
+        self.listening.shared.events.check_process()?;
         // All clients share it, so that a poll takes no longer for many of them.
         self.budget.refill();
         // Those that are here have their turn before others are let in for whom one of them may have to go.
@@ -222,6 +215,7 @@ impl Listener {
                     tracing::debug!("{} dropped: {error}", client.address);
                 }
                 Poll::Ready(outcome) => {
+                    let outcome = outcome.and_then(RecvConnection::new);
                     self.has_accepted |= outcome.is_ok();
                     return Some(outcome);
                 }

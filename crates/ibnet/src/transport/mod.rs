@@ -6,13 +6,15 @@ pub(crate) mod listener;
 use std::sync::Arc;
 
 pub use connecting::Connecting;
-pub use listener::{ListenOptions, Listener};
+pub use listener::Listener;
 
 use ibnet_verbs::LockedMemory;
 
 use crate::config::Config;
 use crate::connect::interface::HandshakeInterface;
+use crate::connect::options::{ConnectOptions, ListenOptions};
 use crate::connect::service::Complaints;
+use crate::connect::shared::Shared;
 use crate::device::nic::Nics;
 use crate::device::{DeviceInfo, Found, PortReport, discover};
 use crate::error::Error;
@@ -30,44 +32,7 @@ use crate::wire::handle::Handle;
 /// registered.
 #[derive(Clone)]
 pub struct Transport {
-    inner: Arc<Inner>,
-}
-
-/// What connections share. The order of the fields is the order of teardown.
-pub(crate) struct Inner {
-    pub(crate) events: EventThread,
-    pub(crate) nics: Nics,
-    left_out: Vec<String>,
-    pub(crate) complaints: Complaints,
-    pub(crate) handshake_interface: HandshakeInterface,
-    pub(crate) config: Config,
-}
-
-#[cfg(test)]
-impl Inner {
-    pub(crate) fn without_devices(config: Config) -> Arc<Self> {
-        let events = EventThread::start(config.return_async_events);
-        Arc::new(Self {
-            events: events.expect("an events thread"),
-            nics: Nics::new(&[], config.merge_nics),
-            left_out: Vec::new(),
-            complaints: Complaints::default(),
-            handshake_interface: HandshakeInterface::default(),
-            config,
-        })
-    }
-}
-
-/// What a connecting end may ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConnectOptions {
-    /// Traffic class of the packets, unless `NCCL_IB_TC` says otherwise; on InfiniBand also their
-    /// service level if it is 0 to 15, unless `NCCL_IB_SL` says otherwise.
-    pub traffic_class: Option<u8>,
-    /// Waiting for a send costs no processor time, and sends can be [awaited](crate::ops::future): the
-    /// devices tell of completions, and the receiver of what it announces. Each of these costs an
-    /// interrupt, so whoever polls all the time goes without.
-    pub notify: bool,
+    shared: Arc<Shared>,
 }
 
 impl Transport {
@@ -116,7 +81,7 @@ impl Transport {
         }
         warn_of_memlock();
         Ok(Self {
-            inner: Arc::new(Inner {
+            shared: Arc::new(Shared {
                 events,
                 nics: Nics::new(&devices, config.merge_nics),
                 left_out,
@@ -130,19 +95,19 @@ impl Transport {
     /// Whether this process is a forked child of the one that opened the devices. Then nothing can be done with
     /// them, but a transport of its own can be opened.
     pub fn is_inherited(&self) -> bool {
-        self.inner.events.check_process().is_err()
+        self.shared.events.check_process().is_err()
     }
 
     /// The devices, in the order in which the other functions count them: first the physical ones,
     /// each a port of an RDMA device, then those that [`merge`](Self::merge) made. A device never
     /// changes its place.
     pub fn devices(&self) -> Vec<DeviceInfo> {
-        self.inner.nics.infos()
+        self.shared.nics.infos()
     }
 
     /// One line for each device or port that cannot be used or was not asked for, with the reason.
     pub fn left_out(&self) -> &[String] {
-        &self.inner.left_out
+        &self.shared.left_out
     }
 
     /// What would be used now of each member of device `device`, and what is thought of every
@@ -151,7 +116,7 @@ impl Transport {
     /// # Errors
     /// No such device, or a port that cannot be asked.
     pub fn port_reports(&self, device: usize) -> Result<Vec<PortReport>, Error> {
-        let nic = self.inner.nics.get(device)?;
+        let nic = self.shared.nics.get(device)?;
         nic.members().iter().map(|member| member.report()).collect()
     }
 
@@ -170,7 +135,7 @@ impl Transport {
     /// member, different link layers, or more than one device with `NCCL_IB_MERGE_NICS=0`. Nothing
     /// is changed then.
     pub fn merge(&self, devices: &[usize]) -> Result<usize, Error> {
-        self.inner.nics.merge(devices)
+        self.shared.nics.merge(devices)
     }
 
     /// Waits for peers that will send to device `device`.
@@ -186,9 +151,9 @@ impl Transport {
     /// # Errors
     /// As for [`listen`](Self::listen).
     pub fn listen_with(&self, device: usize, options: ListenOptions) -> Result<Listener, Error> {
-        self.inner.events.check_process()?;
-        let nic = self.inner.nics.get(device)?;
-        Listener::new(Arc::clone(&self.inner), nic, options)
+        self.shared.events.check_process()?;
+        let nic = self.shared.nics.get(device)?;
+        Listener::new(Arc::clone(&self.shared), nic, options)
     }
 
     /// Begins to connect device `device` to the listener that gave out `handle`.
@@ -201,13 +166,13 @@ impl Transport {
         handle: &Handle,
         options: ConnectOptions,
     ) -> Result<Connecting, Error> {
-        self.inner.events.check_process()?;
-        let nic = self.inner.nics.get(device)?;
-        let Inner {
+        self.shared.events.check_process()?;
+        let nic = self.shared.nics.get(device)?;
+        let Shared {
             complaints, config, ..
-        } = &*self.inner;
+        } = &*self.shared;
         complaints.tell(config, nic.link(), options.traffic_class);
-        Connecting::new(Arc::clone(&self.inner), nic, handle, options)
+        Connecting::new(Arc::clone(&self.shared), nic, handle, options)
     }
 }
 

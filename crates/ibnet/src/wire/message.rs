@@ -8,12 +8,12 @@ use std::fmt;
 use ibnet_verbs::{Gid, LinkLayer, Mtu};
 use serde::{Deserialize, Serialize};
 
-use crate::connect::service::{MAX_LEVEL, Service};
 use crate::wire::cts;
 use crate::wire::handle::Cookie;
+use crate::wire::service::{MAX_LEVEL, Service};
 
 /// Version of the protocol. Both ends must have the same.
-pub(crate) const PROTOCOL: u16 = 4;
+pub(crate) const PROTOCOL: u16 = 5;
 
 /// The most devices of one end of a connection.
 pub(crate) const MAX_DEVICES: usize = 8;
@@ -29,7 +29,7 @@ const MAX_REASON: usize = 512;
 pub(crate) enum Message {
     Hello(Hello),
     Plan(Plan),
-    Endpoint(Endpoint),
+    Endpoints(Endpoints),
     Ready,
     Reject(Reject),
     Close(Close),
@@ -99,6 +99,8 @@ pub(crate) enum Link {
 pub(crate) struct Plan {
     pub(crate) info: PeerInfo,
     pub(crate) paths: Vec<PathPlan>,
+    /// The listener's, in the order of the paths.
+    pub(crate) queue_pairs: Vec<Endpoint>,
     /// Bytes from one entry of the announcement ring to the next.
     pub(crate) entry_bytes: u8,
     /// Id of the first entry that will be announced.
@@ -107,8 +109,8 @@ pub(crate) struct Plan {
     pub(crate) size_table: RemoteArea,
 }
 
-/// One path: which device talks to which, and the listener's queue pair.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// One path: which device talks to which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PathPlan {
     pub(crate) connector_device: u8,
     pub(crate) listener_device: u8,
@@ -116,12 +118,29 @@ pub(crate) struct PathPlan {
     pub(crate) mtu: u32,
     /// Whether packets may be reordered on the way: what either end says.
     pub(crate) reorders: bool,
-    pub(crate) queue_pair: QueuePairEnd,
+}
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Connector,
+    Listener,
+}
+
+impl PathPlan {
+    /// The own and the peer's device of this path, for the end that is `side`.
+    pub(crate) fn devices(&self, side: Side) -> (usize, usize) {
+        let (connector, listener) = (self.connector_device.into(), self.listener_device.into());
+        match side {
+            Side::Connector => (connector, listener),
+            Side::Listener => (listener, connector),
+        }
+    }
 }
 
 /// A queue pair as the other end must know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct QueuePairEnd {
+pub(crate) struct Endpoint {
     pub(crate) number: u32,
     pub(crate) psn: u32,
     /// Options of enhanced connection establishment: from the listener what it can do, from the
@@ -146,9 +165,9 @@ pub(crate) struct RemoteArea {
 
 /// The connector's ends of the paths.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Endpoint {
+pub(crate) struct Endpoints {
     /// In the order of the plan's paths.
-    pub(crate) queue_pairs: Vec<QueuePairEnd>,
+    pub(crate) queue_pairs: Vec<Endpoint>,
     /// The announcement ring.
     pub(crate) ring: RemoteArea,
 }
@@ -203,7 +222,7 @@ impl Message {
         match self {
             Self::Hello(hello) => hello.check(),
             Self::Plan(plan) => plan.check(),
-            Self::Endpoint(endpoint) => endpoint.check(),
+            Self::Endpoints(endpoint) => endpoint.check(),
             Self::Ready => Ok(()),
             Self::Reject(reject) => ensure(
                 reject.reason.len() <= MAX_REASON,
@@ -300,8 +319,12 @@ impl Plan {
                 "a path over a device that cannot exist",
             )?;
             ensure(mtu(path.mtu).is_some(), "an MTU that does not exist")?;
-            path.queue_pair.check()?;
         }
+        ensure(
+            self.queue_pairs.len() == self.paths.len(),
+            "a number of queue pairs that is not that of its paths",
+        )?;
+        self.queue_pairs.iter().try_for_each(Endpoint::check)?;
         ensure(
             usize::from(self.entry_bytes) == cts::entry_bytes(self.info.devices.len()),
             "a ring entry of impossible size",
@@ -311,7 +334,7 @@ impl Plan {
     }
 }
 
-impl QueuePairEnd {
+impl Endpoint {
     fn check(&self) -> Result<(), Invalid> {
         const LARGEST: u32 = 0xff_ffff;
         // 0 and 1 are the management queue pairs (InfiniBand specification, 3.5.3).
@@ -338,13 +361,13 @@ impl RemoteArea {
     }
 }
 
-impl Endpoint {
+impl Endpoints {
     fn check(&self) -> Result<(), Invalid> {
         ensure(
             (1..=MAX_PATHS).contains(&self.queue_pairs.len()),
             "a number of paths out of range",
         )?;
-        self.queue_pairs.iter().try_for_each(QueuePairEnd::check)?;
+        self.queue_pairs.iter().try_for_each(Endpoint::check)?;
         ensure(
             (1..=MAX_DEVICES).contains(&self.ring.rkeys.len()),
             "a number of rkeys out of range",

@@ -9,6 +9,7 @@ pub(crate) mod frame;
 pub(crate) mod handle;
 pub(crate) mod immediate;
 pub(crate) mod message;
+pub(crate) mod service;
 pub(crate) mod stripe;
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@
 use super::frame::{Decoder, MAX_MESSAGE, encode};
 use super::message::*;
 use crate::connect::plan::decide;
-use crate::connect::service::Service;
 use crate::wire::cts;
+use crate::wire::service::Service;
 
 fn offer(name: &str) -> DeviceOffer {
     DeviceOffer {
@@ -37,8 +37,8 @@ fn info(name: &str) -> PeerInfo {
     }
 }
 
-fn end(number: u32) -> QueuePairEnd {
-    QueuePairEnd {
+fn end(number: u32) -> Endpoint {
+    Endpoint {
         number,
         psn: 5,
         ece: None,
@@ -53,8 +53,8 @@ fn plan() -> Plan {
             listener_device: 0,
             mtu: 1024,
             reorders: false,
-            queue_pair: end(42),
         }],
+        queue_pairs: vec![end(42)],
         entry_bytes: cts::entry_bytes(1) as u8,
         first_entry: 256,
         size_table: RemoteArea {
@@ -64,8 +64,8 @@ fn plan() -> Plan {
     }
 }
 
-fn endpoint() -> Endpoint {
-    Endpoint {
+fn endpoint() -> Endpoints {
+    Endpoints {
         queue_pairs: vec![end(43)],
         ring: RemoteArea {
             address: 0x20000,
@@ -94,7 +94,7 @@ fn decoded(bytes: &[u8], chunk: usize) -> Result<Option<Message>, Invalid> {
 fn messages_arrive_whatever_the_pieces() {
     for message in [
         Message::Plan(plan()),
-        Message::Endpoint(endpoint()),
+        Message::Endpoints(endpoint()),
         Message::Ready,
     ] {
         for chunk in [1, 2, 3, 7, 64, 100_000] {
@@ -148,7 +148,8 @@ fn every_field_out_of_range_is_refused() {
         }),
         ("no path", |plan| plan.paths.clear()),
         ("129 paths", |plan| {
-            plan.paths = vec![plan.paths[0].clone(); 129]
+            plan.paths = vec![plan.paths[0]; 129];
+            plan.queue_pairs = vec![end(42); 129];
         }),
         ("foreign listener device", |plan| {
             plan.paths[0].listener_device = 1
@@ -157,11 +158,15 @@ fn every_field_out_of_range_is_refused() {
             plan.paths[0].connector_device = 8
         }),
         ("odd path MTU", |plan| plan.paths[0].mtu = 0),
-        ("queue pair 0", |plan| plan.paths[0].queue_pair.number = 0),
+        ("queue pair 0", |plan| plan.queue_pairs[0].number = 0),
         ("25-bit queue pair", |plan| {
-            plan.paths[0].queue_pair.number = 1 << 24
+            plan.queue_pairs[0].number = 1 << 24
         }),
-        ("25-bit PSN", |plan| plan.paths[0].queue_pair.psn = 1 << 24),
+        ("25-bit PSN", |plan| plan.queue_pairs[0].psn = 1 << 24),
+        ("no queue pair", |plan| plan.queue_pairs.clear()),
+        ("a queue pair too many", |plan| {
+            plan.queue_pairs.push(end(44))
+        }),
         ("odd entry size", |plan| plan.entry_bytes = 48),
         ("null table", |plan| plan.size_table.address = 0),
         ("unaligned table", |plan| plan.size_table.address = 0x10001),
@@ -237,9 +242,7 @@ fn paths_alternate_between_the_pairs_and_stay_within_bounds() {
         let paths = decide(&one, &other, queue_pairs).unwrap();
         assert_eq!(paths.len(), expected, "{theirs} and {ours} devices");
         let pairs = theirs.max(ours);
-        let pair = |path: &crate::connect::plan::PathDecision| {
-            (path.connector_device, path.listener_device)
-        };
+        let pair = |path: &PathPlan| (path.connector_device, path.listener_device);
         for window in paths.windows(pairs) {
             let mut distinct: Vec<_> = window.iter().map(pair).collect();
             distinct.sort_unstable();

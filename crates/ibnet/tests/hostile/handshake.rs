@@ -284,12 +284,18 @@ fn every_field_of_a_plan() {
         }),
         (UNPARSED, |plan| plan.paths[0].mtu = u64::MAX),
         (UNPARSED, |plan| plan.paths[0].reorders = 2),
-        (number, |plan| plan.paths[0].queue_pair.number = 0),
-        (number, |plan| plan.paths[0].queue_pair.number = 1),
-        (number, |plan| plan.paths[0].queue_pair.number = 1 << 24),
-        (UNPARSED, |plan| plan.paths[0].queue_pair.number = 1 << 32),
+        (
+            "a number of queue pairs that is not that of its paths",
+            |plan| {
+                plan.queue_pairs.clear();
+            },
+        ),
+        (number, |plan| plan.queue_pairs[0].number = 0),
+        (number, |plan| plan.queue_pairs[0].number = 1),
+        (number, |plan| plan.queue_pairs[0].number = 1 << 24),
+        (UNPARSED, |plan| plan.queue_pairs[0].number = 1 << 32),
         ("a packet sequence number out of range", |plan| {
-            plan.paths[0].queue_pair.psn = 1 << 24;
+            plan.queue_pairs[0].psn = 1 << 24;
         }),
         ("a ring entry of impossible size", |plan| {
             plan.entry_bytes = 0

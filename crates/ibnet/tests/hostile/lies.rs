@@ -110,7 +110,7 @@ fn of_a_listener() {
     // A queue pair of nobody: nothing can be announced through it, so nothing is ever sent; the
     // connection is one whose peer is silent.
     let mut receiver = Receiver::accept(&trap, &victim, |plan| {
-        plan.paths[0].queue_pair.number = 0xff_fff0;
+        plan.queue_pairs[0].number = 0xff_fff0;
     })
     .unwrap();
     let buffer = receiver.sending.registrar().buffer(8).unwrap();

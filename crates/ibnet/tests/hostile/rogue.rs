@@ -330,7 +330,7 @@ impl Sender {
             line.hear(PLAN)
         });
         let end = End::new(&device);
-        end.join(&device, &plan.party.devices[0], &plan.paths[0].queue_pair);
+        end.join(&device, &plan.party.devices[0], &plan.queue_pairs[0]);
         let mut endpoint = Endpoint {
             queue_pairs: vec![end.end()],
             ring: end.area(),
@@ -388,8 +388,8 @@ impl Trap {
                 listener_device: 0,
                 mtu: 1024,
                 reorders: 0,
-                queue_pair: end.end(),
             }],
+            queue_pairs: vec![end.end()],
             entry_bytes: 32,
             first_entry: 256,
             size_table: RemoteArea {

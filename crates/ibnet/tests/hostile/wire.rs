@@ -6,7 +6,7 @@
 //! and the thing, or a 0.
 
 /// The protocol's version.
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
 
 /// Kinds of messages.
 pub(crate) const HELLO: u64 = 0;
@@ -144,6 +144,7 @@ messages! {
     Plan {
         party: Party,
         paths: Vec<Path>,
+        queue_pairs: Vec<QueuePairEnd>,
         entry_bytes: u8,
         first_entry: u64,
         size_table: RemoteArea,
@@ -154,7 +155,6 @@ messages! {
         listener_device: u8,
         mtu: u64,
         reorders: u8,
-        queue_pair: QueuePairEnd,
     }
 
     QueuePairEnd {

@@ -11,30 +11,20 @@ use std::num::NonZeroUsize;
 
 use ibnet_verbs::{Access, RecvRequest, RemoteAddress, SendRequest};
 
-use crate::connect::setup::RECEIVE_CHAIN;
-use crate::connection::flush::{FLUSH_DEPTH, Flusher};
+use crate::connect::established::NewReceiver;
+use crate::connect::queue_pair::RECEIVE_CHAIN;
+use crate::connection::flush::Flusher;
 use crate::connection::observer::{self, Observer, Piece, Watched};
 use crate::connection::recv_window::{NO_REQUEST, RecvWindow};
 use crate::connection::requests::{RequestId, Table};
-use crate::connection::{Core, End, Parts};
+use crate::connection::{Core, End};
 use crate::error::{Error, Failed};
 use crate::memory::area::Area;
 use crate::memory::cts_ring::CtsStaging;
 use crate::memory::region::{Region, Registrar};
 use crate::ops::Owned;
-use crate::wire::cts::{self, CtsEntry, ENTRIES, MAX_CAPACITY, MAX_GROUP};
+use crate::wire::cts::{self, CtsEntry, MAX_CAPACITY, MAX_GROUP};
 use crate::wire::message::RemoteArea;
-
-/// Receives that are posted on every path: one for each part that can be under way, and those that
-/// wait to be replaced.
-pub(crate) const RECEIVE_QUEUE_DEPTH: u32 = ENTRIES as u32 + RECEIVE_CHAIN as u32;
-
-/// Announcements that the sending queue of the receiver can hold: they are acknowledged within a
-/// round trip.
-pub(crate) const CTS_QUEUE_DEPTH: u32 = 63;
-
-/// Completions of flushing reads that a receiver's completion queue must have room for.
-pub(crate) const COMPLETION_RESERVE: u32 = FLUSH_DEPTH;
 
 /// The receiving end of a connection.
 ///
@@ -124,33 +114,22 @@ struct Receives {
     to_replace: usize,
 }
 
-/// What a receiving end is made of.
-pub(crate) struct ReceiverParts {
-    pub(crate) common: Parts,
-    pub(crate) flusher: Flusher,
-    pub(crate) staging: CtsStaging,
-    pub(crate) sizes: Area,
-    pub(crate) ring: RemoteArea,
-    pub(crate) first_entry: u64,
-    pub(crate) cts_with_immediate: bool,
-}
-
 impl RecvConnection {
-    pub(crate) fn new(parts: ReceiverParts) -> Result<Self, Error> {
-        let ReceiverParts {
+    pub(crate) fn new(parts: NewReceiver) -> Result<Self, Error> {
+        let NewReceiver {
             common,
-            flusher,
+            scratch,
             staging,
             sizes,
             ring,
             first_entry,
             cts_with_immediate,
         } = parts;
-        let depth = common.ends.receives as usize;
+        let depth = common.queue_pairs.receives as usize;
         // A shallow queue is replenished more often, so that most of it is always posted.
         let batch = (depth / 8).clamp(1, RECEIVE_CHAIN);
         let receives = common
-            .ends
+            .queue_pairs
             .paths
             .iter()
             .map(|_| Receives {
@@ -158,7 +137,7 @@ impl RecvConnection {
                 to_replace: 0,
             })
             .collect();
-        let cts_since_signal = vec![0; common.ends.paths.len()];
+        let cts_since_signal = vec![0; common.queue_pairs.paths.len()];
         let core = Core::new(common)?;
         let nowhere = RemoteAddress::default();
         let cts_write = if cts_with_immediate {
@@ -167,7 +146,7 @@ impl RecvConnection {
             SendRequest::write(0, None, nowhere)
         };
         Ok(Self {
-            flusher,
+            flusher: Flusher::new(scratch),
             core,
             staging,
             sizes,

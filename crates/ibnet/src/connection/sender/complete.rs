@@ -2,8 +2,8 @@
 
 use ibnet_verbs::WorkCompletion;
 
-use super::{Announcements, CTS_RECEIVE, SendConnection};
-use crate::connect::setup::post_receives;
+use super::{Announcements, SendConnection};
+use crate::connect::queue_pair::{CTS_RECEIVE, post_receives};
 use crate::connection::in_flight::{ImpossibleCount, credit};
 use crate::connection::requests::RequestId;
 use crate::connection::wr_id::WrId;

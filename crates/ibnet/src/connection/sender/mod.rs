@@ -13,33 +13,22 @@ use std::num::NonZeroUsize;
 
 use ibnet_verbs::{Access, RemoteAddress, SendRequest};
 
-use crate::connect::setup::RECEIVE_CHAIN;
+use crate::connect::established::NewSender;
+use crate::connect::queue_pair::RECEIVE_CHAIN;
 use crate::connection::cts_queue::{CtsQueue, ImpossibleCts};
 use crate::connection::in_flight::InFlight;
 use crate::connection::observer::{Observer, Watched};
 use crate::connection::outgoing::{Outgoing, Shape};
 use crate::connection::path_selector::PathSelector;
 use crate::connection::requests::{RequestId, Table};
-use crate::connection::{Core, End, Parts};
+use crate::connection::{Core, End};
 use crate::error::{Error, Failed};
 use crate::memory::area::Area;
-use crate::memory::cts_ring::CtsRing;
 use crate::memory::region::{Region, Registrar};
 use crate::ops::Owned;
-use crate::wire::cts;
 use crate::wire::message::RemoteArea;
 
 use gathered::Gathered;
-
-/// The ids of receives that announcements use up begin here: no work request has one of them.
-pub(crate) const CTS_RECEIVE: u64 = u64::MAX << 40;
-
-/// Receives that a sender who waits rather than polls has posted for announcements on each of `paths`
-/// paths, which take turns: all that there can be at a time may have come, and as many again whose
-/// messages are sent and not yet known to have arrived. With too few, announcements wait, no more.
-pub(crate) fn cts_receives(paths: usize) -> u32 {
-    (2 * cts::ENTRIES as u32).div_ceil(paths as u32) + RECEIVE_CHAIN as u32
-}
 
 /// Work requests that are built on the way to one `ibv_post_send`.
 const CHAIN: usize = 32;
@@ -100,19 +89,9 @@ struct Send {
     size: u32,
 }
 
-/// What a sending end is made of.
-pub(crate) struct SenderParts {
-    pub(crate) common: Parts,
-    pub(crate) ring: CtsRing,
-    pub(crate) sizes: Option<Area>,
-    pub(crate) size_table: RemoteArea,
-    pub(crate) first_entry: u64,
-    pub(crate) largest_write: u32,
-}
-
 impl SendConnection {
-    pub(crate) fn new(parts: SenderParts) -> Result<Self, Error> {
-        let SenderParts {
+    pub(crate) fn new(parts: NewSender) -> Result<Self, Error> {
+        let NewSender {
             common,
             ring,
             sizes,
@@ -120,8 +99,13 @@ impl SendConnection {
             first_entry,
             largest_write,
         } = parts;
-        let logs = common.ends.paths.iter().map(|_| InFlight::new()).collect();
-        let posted = common.ends.receives;
+        let logs = common
+            .queue_pairs
+            .paths
+            .iter()
+            .map(|_| InFlight::new())
+            .collect();
+        let posted = common.queue_pairs.receives;
         let core = Core::new(common)?;
         let config = core.config();
         let selector = PathSelector::new(

@@ -18,7 +18,7 @@ pub(crate) struct Names {
 
 impl Names {
     /// Both ends of a path, by the numbers of their devices.
-    pub(super) fn of(&self, (local, peer): (usize, usize)) -> String {
+    pub(crate) fn of(&self, (local, peer): (usize, usize)) -> String {
         format!(
             "{} to {} ({})",
             describe(&self.local[local]),
@@ -36,7 +36,7 @@ impl Names {
     }
 
     /// The peer alone.
-    pub(super) fn peer(&self) -> String {
+    pub(crate) fn peer(&self) -> String {
         let (_, peer) = self.paths.first().copied().unwrap_or_default();
         format!("{} ({})", describe(&self.peer[peer]), self.peer_process)
     }

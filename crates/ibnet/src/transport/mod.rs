@@ -61,8 +61,8 @@ impl Inner {
 /// What a connecting end may ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// Traffic class of the packets, unless `NCCL_IB_TC` says otherwise; on InfiniBand also their
-    /// service level if it is 0 to 15, unless `NCCL_IB_SL` says otherwise.
+    /// Traffic class of the packets, unless [`Config::traffic_class`] says otherwise; on InfiniBand also
+    /// their service level if it is 0 to 15, unless [`Config::service_level`] says otherwise.
     pub traffic_class: Option<u8>,
     /// Waiting for a send costs no processor time, and sends can be [awaited](crate::ops::future): the
     /// devices tell of completions, and the receiver of what it announces. Each of these costs an
@@ -74,12 +74,9 @@ impl Transport {
     /// Loads libibverbs and opens the devices that `config` admits.
     ///
     /// # Errors
-    /// [`Error::Disabled`], [`Error::LibraryMissing`] or [`Error::NoDevices`], each with its
-    /// reason; or what the system said.
+    /// [`Error::Config`] for a field out of range; [`Error::LibraryMissing`] or [`Error::NoDevices`], each
+    /// with its reason; or what the system said.
     pub fn open(config: Config) -> Result<Self, Error> {
-        if config.disabled {
-            return Err(Error::Disabled);
-        }
         let library = match &config.library {
             Some(path) => ibnet_verbs::Library::load_from(path),
             None => ibnet_verbs::Library::load(),
@@ -90,11 +87,10 @@ impl Transport {
     /// Opens the devices of `library` that `config` admits.
     ///
     /// # Errors
-    /// [`Error::Disabled`] or [`Error::NoDevices`] with its reason; or what the system said.
+    /// [`Error::Config`] for a field out of range, [`Error::NoDevices`] with its reason, or what the system
+    /// said.
     pub fn with_library(library: ibnet_verbs::Library, config: Config) -> Result<Self, Error> {
-        if config.disabled {
-            return Err(Error::Disabled);
-        }
+        config.check()?;
         // Before anything is registered, or it has no effect (pitfall 67). Not where the kernel
         // copies pinned pages: older libibverbs then keep registered memory out of children all the
         // same, which splits a mapping for each registration and ends a child that reads it.
@@ -167,7 +163,7 @@ impl Transport {
     ///
     /// # Errors
     /// [`Error::Unmergeable`] for no device or more than 8, an index without a device, a virtual
-    /// member, different link layers, or more than one device with `NCCL_IB_MERGE_NICS=0`. Nothing
+    /// member, different link layers, or more than one device with [`Config::merge_nics`] off. Nothing
     /// is changed then.
     pub fn merge(&self, devices: &[usize]) -> Result<usize, Error> {
         self.inner.nics.merge(devices)

@@ -424,11 +424,11 @@ fn partitions_are_found_in_the_table_of_the_port() {
     for (setting, says) in [
         (
             ("NCCL_IB_PKEY", "1"),
-            "P_Key index 1 (NCCL_IB_PKEY) in a table of 1",
+            "P_Key index 1 (`partition`) in a table of 1",
         ),
         (
             ("NCCL_IB_PKEY_VALUE", "0x8001"),
-            "0x8001 (NCCL_IB_PKEY_VALUE) is not in its table, which has 0xffff",
+            "0x8001 (`partition`) is not in its table, which has 0xffff",
         ),
     ] {
         let error = machine.open(&machine.fabric(), &[setting]).err().unwrap();

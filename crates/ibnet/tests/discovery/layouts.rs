@@ -330,7 +330,7 @@ const LAYOUTS: &[Layout] = &[
         "rdma mlx5_0 on virtual guid=c1 : ib 4xHDR pkeys=ffff,8001
          rdma mlx5_8 on virtual guid=c8 : ib 4xHDR",
         "mlx5_0:1 200000 #0
-         - mlx5_8:1: P_Key 0x8001 (NCCL_IB_PKEY_VALUE) is not in its table",
+         - mlx5_8:1: P_Key 0x8001 (`partition`) is not in its table",
     ),
     layout(
         "pods that share a device, each with a net1 of the same number: the address says whose",

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Config, ConnectOptions, HcaFilter, InterfaceFilter, ListenOptions, PathPolicy, RecvConnection,
-    SendConnection, Transport,
+    Config, ConnectOptions, ListenOptions, PathPolicy, RecvConnection, SendConnection, Transport,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric, Limits, PortSpec, Random};
 use ibnet_verbs::Mtu;
@@ -198,8 +197,8 @@ fn device(
 
 fn config(random: &mut Random, devices: &[String]) -> Config {
     let mut config = Config::default();
-    config.hca = HcaFilter::parse(&format!("={}", devices.join(","))).unwrap();
-    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
+    config.hca = format!("={}", devices.join(",")).parse().unwrap();
+    config.interfaces = "=lo".parse().unwrap();
     config.queue_pairs = [1, 1, 2, 3][random.index(4)];
     config.split_data = random.chance(2);
     config.min_part = [Some(128), Some(1024), None][random.index(3)];

@@ -107,10 +107,6 @@ fn messages_are_cut_as_the_sender_is_set() {
     assert_eq!(cut(1, small, 513), [1, 256, 256]);
     assert_eq!(cut(1, small, 255), [255]);
     assert_eq!(cut(1, small, 0), [0]);
-    // Such settings make no sense and do no harm.
-    assert_eq!(cut(2, |c| c.min_part = Some(0), 0), [0]);
-    assert_eq!(cut(1, |c| c.queue_pairs = 0, 100), [100]);
-    assert_eq!(cut(1, |c| c.queue_pairs = 255, 100), [100]);
 }
 
 #[test]

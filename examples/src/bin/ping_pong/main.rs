@@ -22,7 +22,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use ibnet::{Config, ConnectOptions, Handle, HcaFilter, Transport};
+use ibnet::{Config, ConnectOptions, Handle, Transport};
 use ibnet_examples::{
     Devices, Simulator, Wanted, check_name, check_real, conclude, die_with_parent, from_text,
     refuse, say, show_warnings, to_text,
@@ -136,7 +136,9 @@ fn between_threads(options: &Options, simulator: &Simulator, mut settings: Confi
 /// The settings with one device of all, if one is named.
 fn only(device: Option<&str>, mut config: Config) -> Outcome<Config> {
     if let Some(device) = device {
-        config.hca = HcaFilter::parse(&format!("={device}")).map_err(|invalid| invalid.0)?;
+        config.hca = format!("={device}")
+            .parse()
+            .map_err(|invalid: ibnet::InvalidList| invalid.to_string())?;
     }
     Ok(config)
 }

@@ -16,15 +16,6 @@ use super::name_list::{InvalidList, NameList};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceFilter(NameList<()>);
 
-/// An address family for the handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
 /// # Errors
 /// A mark inside the list.
 impl FromStr for InterfaceFilter {

@@ -3,15 +3,14 @@
 //! [`Config`] is a plain struct with NCCL's defaults. [`Config::from_env`] reads the `NCCL_IB_*`
 //! names with NCCL's meaning and our own `IBNET_*`.
 //!
-//! [`settings`] has the one list of all settings, [`form`] how each kind of value is written,
-//! [`reading`] how NCCL reads a variable, and so which values it lives with, and [`environment`]
+//! [`settings`] has the one list of all settings, [`form`] how each kind of value is written, [`variable`]
+//! what a variable sets, [`reading`] how NCCL reads a variable, and so which values it lives with, and [`environment`]
 //! what becomes of the variables that are set.
 
 mod environment;
 mod form;
 mod hca_filter;
 mod interface_filter;
-mod misspelt;
 mod name_list;
 #[cfg(test)]
 mod page;
@@ -19,8 +18,11 @@ mod reading;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod values;
+mod variable;
 
 pub use hca_filter::{HcaFilter, Placement};
-pub use interface_filter::{Family, InterfaceFilter};
+pub use interface_filter::InterfaceFilter;
 pub use name_list::InvalidList;
-pub use settings::{Config, ConfigError, DataDirect, Partition, PathPolicy, RelaxedOrdering};
+pub use settings::{Config, ConfigError};
+pub use values::{DataDirect, Family, Partition, PathPolicy, RelaxedOrdering};

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use super::reading::Reading;
-use super::settings::{Config, FIELDS, Row, VARIABLES};
+use super::settings::{Config, FIELDS, VARIABLES};
+use super::variable::Variable;
 
 /// The page `docs/configuration.md`, which is also the documentation of [`Config`].
 fn page() -> String {
@@ -24,19 +25,19 @@ with a warning. Names that begin with `IBNET_` or \
 |---|---|---|---|---|---|
 "
     .to_owned();
-    for row in VARIABLES.iter() {
-        let in_nccl = match row.differs {
-            "" if row.variable.starts_with("IBNET_") => "-".to_owned(),
+    for variable in VARIABLES.iter() {
+        let in_nccl = match variable.differs {
+            "" if variable.name.starts_with("IBNET_") => "-".to_owned(),
             "" => "the same".to_owned(),
             differs => format!("the same; {differs}"),
         };
         page.push_str(&format!(
             "| `{}` | {} | {} | {} | `{}` | {in_nccl} |\n",
-            row.variable,
-            default(row),
-            row.allowed.trim_start_matches("a number from "),
-            plain(meaning(row)).replace('|', "\\|"),
-            row.field,
+            variable.name,
+            default(variable),
+            variable.allowed.trim_start_matches("a number from "),
+            plain(meaning(variable)).replace('|', "\\|"),
+            variable.field,
         ));
     }
     page.push_str(
@@ -53,10 +54,10 @@ with a warning. Names that begin with `IBNET_` or \
     ] {
         let nccls = VARIABLES
             .iter()
-            .filter(|row| row.variable.starts_with("NCCL_"));
+            .filter(|variable| variable.name.starts_with("NCCL_"));
         let names: Vec<_> = nccls
-            .filter(|row| row.reading == reading)
-            .map(|row| format!("`{}`", row.variable))
+            .filter(|variable| variable.reading == reading)
+            .map(|variable| format!("`{}`", variable.name))
             .collect();
         let (taken, here) = in_words(reading);
         page.push_str(&format!("| {} | {taken} | {here} |\n", names.join(", ")));
@@ -69,14 +70,14 @@ with a warning. Names that begin with `IBNET_` or \
 }
 
 /// What is used without the variable.
-fn default(row: &Row) -> String {
-    (row.show)(&Config::default())
+fn default(variable: &Variable<Config>) -> String {
+    (variable.show)(&Config::default())
 }
 
 /// What it is for.
-fn meaning(row: &Row) -> &'static str {
-    let of_field = || FIELDS.iter().find(|(field, _)| *field == row.field);
-    match row.meaning {
+fn meaning(variable: &Variable<Config>) -> &'static str {
+    let of_field = || FIELDS.iter().find(|(field, _)| *field == variable.field);
+    match variable.meaning {
         "" => of_field().map_or("", |(_, docs)| docs.trim()),
         meaning => meaning,
     }
@@ -147,18 +148,22 @@ fn the_page_is_up_to_date() {
 
 #[test]
 fn every_variable_is_told_of_once_and_whole() {
-    for (index, row) in VARIABLES.iter().enumerate() {
-        let name = row.variable;
+    for (index, variable) in VARIABLES.iter().enumerate() {
+        let name = variable.name;
         assert!(
             name.starts_with("NCCL_") || name.starts_with("IBNET_"),
             "{name}"
         );
         let mut before = VARIABLES[..index].iter();
-        assert!(before.all(|other| other.variable != name), "{name}");
-        for text in [&default(row), &row.allowed, meaning(row)] {
+        assert!(before.all(|other| other.name != name), "{name}");
+        for text in [&default(variable), &variable.allowed, meaning(variable)] {
             assert!(!text.is_empty() && !text.contains('\n'), "{name}");
         }
-        assert!(meaning(row).ends_with('.'), "{name}: {}", meaning(row));
+        assert!(
+            meaning(variable).ends_with('.'),
+            "{name}: {}",
+            meaning(variable)
+        );
     }
 }
 

@@ -12,11 +12,13 @@ use std::time::Duration;
 use ibnet_gid::{FlidIndex, InvalidRule, Wish};
 use thiserror::Error;
 
-use super::form::{Form, Of, choice, flag, number, number_or_none, text};
+use super::form::{Form, choice, flag, number, number_or_none, text};
 use super::hca_filter::HcaFilter;
-use super::interface_filter::{Family, InterfaceFilter};
+use super::interface_filter::InterfaceFilter;
 use super::name_list::InvalidList;
 use super::reading::Reading;
+use super::values::{DataDirect, Family, Partition, PathPolicy, RelaxedOrdering};
+use super::variable::Variable;
 
 /// Makes everything of the list of settings. Each is a field with its documentation, its type, its
 /// default, and the variables that set it or a part of it: name and form, how NCCL's differs, and
@@ -66,13 +68,13 @@ macro_rules! settings {
         pub(super) const FIELDS: &[(&str, &str)] = &[$((stringify!($field), concat!($($doc),+))),+];
 
         /// The table of variables.
-        pub(super) static VARIABLES: LazyLock<Vec<Row>> = LazyLock::new(|| vec![$($(
-            Row {
+        pub(super) static VARIABLES: LazyLock<Vec<Variable<Config>>> = LazyLock::new(|| vec![$($(
+            Variable {
                 #[cfg(test)]
                 differs: concat!($($differs)?),
                 #[cfg(test)]
                 meaning: concat!($($meaning)?),
-                ..Row::new(
+                ..Variable::new(
                     $variable,
                     concat!(stringify!($field) $(, ".", stringify!($part))?),
                     $form,
@@ -183,12 +185,12 @@ settings! {
         "NCCL_IB_RETRY_CNT": number(0..=7);
     /// Which partition the queue pairs are in.
     partition: Partition = Partition::Index(0),
+        "NCCL_IB_PKEY_VALUE": pkey(), means "The partition by its value, wherever it is in the table \
+             of each port; wins over `NCCL_IB_PKEY`.",
         "NCCL_IB_PKEY": number(0..=u16::MAX).map(Partition::Index, |partition| match partition {
             Partition::Index(index) => *index,
             Partition::Value(_) => 0,
-        }), means "The partition of the queue pairs, by its index in the port's table.",
-        "NCCL_IB_PKEY_VALUE": pkey(), means "The partition by its value, wherever it is in the table \
-             of each port; wins over `NCCL_IB_PKEY`.";
+        }), means "The partition of the queue pairs, by its index in the port's table.";
     /// Service level, of the sender for both directions; -1 counts as unset.
     service_level: Option<u8> = None,
         "NCCL_IB_SL": number_or_none(15)
@@ -296,51 +298,6 @@ settings! {
 
 const ADAPTIVE_ROUTING_THRESHOLD: u32 = 8192;
 
-/// How the sender chooses paths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PathPolicy {
-    /// One after the other.
-    #[default]
-    RoundRobin,
-    /// Those with the fewest requests under way.
-    LeastOutstanding,
-}
-
-/// Which entry of a port's P_Key table to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Partition {
-    /// The entry at this index, whatever it holds.
-    Index(u16),
-    /// The entry that holds this P_Key. The highest bit is that of full membership: a full
-    /// member's entry is taken whether it is set here or not, a limited member's only without a
-    /// better one.
-    Value(u16),
-}
-
-/// mlx5's Data Direct: a second PCI function, by which the adapter reaches GPU memory past the
-/// CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataDirect {
-    /// Not used.
-    Off,
-    /// A device that has it is listed with it alone, as `NAME_dma`.
-    Only,
-    /// A device that has it is listed twice: as `NAME`, and with it as `NAME_dma`.
-    Both,
-}
-
-/// Whether the device may write to memory in any order within a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RelaxedOrdering {
-    /// Never.
-    Off,
-    /// Yes; a warning if libibverbs is too old for it (before IBVERBS_1.8).
-    Force,
-    /// If libibverbs is new enough for it.
-    Auto,
-}
-
 /// A setting whose value means nothing.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{setting}={value}: expected {expected}")]
@@ -371,7 +328,9 @@ impl Config {
 
     /// Every variable, and the field that it sets: `retry_count`, or `gid.ranges` for a part of one.
     pub fn variables() -> impl Iterator<Item = (&'static str, &'static str)> {
-        VARIABLES.iter().map(|row| (row.variable, row.field))
+        VARIABLES
+            .iter()
+            .map(|variable| (variable.name, variable.field))
     }
 
     /// Checks every field against what its variable may say.
@@ -379,79 +338,14 @@ impl Config {
     /// # Errors
     /// The first field whose value is not allowed.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let refused = VARIABLES.iter().find_map(|row| {
-            (row.refused)(self).map(|value| ConfigError {
-                setting: row.field,
+        let refused = VARIABLES.iter().find_map(|variable| {
+            (variable.refused)(self).map(|value| ConfigError {
+                setting: variable.field,
                 value,
-                expected: row.allowed.clone(),
+                expected: variable.allowed.clone(),
             })
         });
         refused.map_or(Ok(()), Err)
-    }
-}
-
-/// What changes the settings as a text says, or tells what was expected.
-type Set = dyn Fn(&mut Config, &str) -> Result<(), String> + Send + Sync;
-
-/// A variable of the environment.
-pub(super) struct Row {
-    pub(super) variable: &'static str,
-    pub(super) field: &'static str,
-    /// What is allowed, in words.
-    pub(super) allowed: String,
-    pub(super) reading: Reading,
-    /// Sets what a text means; or tells what was expected, and changes nothing.
-    pub(super) set: Box<Set>,
-    /// The value as a user would write or name it.
-    pub(super) show: Box<Of<Config, String>>,
-    /// The value, if it is not allowed.
-    refused: Box<Of<Config, Option<String>>>,
-    /// How it differs in NCCL.
-    #[cfg(test)]
-    pub(super) differs: &'static str,
-    /// What it is for; nothing where the documentation of the field says it.
-    #[cfg(test)]
-    pub(super) meaning: &'static str,
-}
-
-impl Row {
-    fn new<T: Debug + 'static>(
-        variable: &'static str,
-        field: &'static str,
-        form: Form<T>,
-        get: fn(&Config) -> &T,
-        get_mut: fn(&mut Config) -> &mut T,
-    ) -> Self {
-        let Form {
-            allowed,
-            reading,
-            read,
-            allows,
-            show,
-        } = form;
-        Self {
-            variable,
-            field,
-            allowed,
-            // NCCL does not read this transport's own.
-            reading: match variable.starts_with("NCCL_") {
-                true => reading,
-                false => Reading::Text,
-            },
-            set: Box::new(move |config, text| {
-                *get_mut(config) = read(text)?;
-                Ok(())
-            }),
-            show: Box::new(move |config| show(get(config))),
-            refused: Box::new(move |config| {
-                let value = get(config);
-                (!allows(value)).then(|| format!("{value:?}"))
-            }),
-            #[cfg(test)]
-            differs: "",
-            #[cfg(test)]
-            meaning: "",
-        }
     }
 }
 

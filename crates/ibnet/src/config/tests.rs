@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ibnet_gid::Wish;
 
-use super::environment::{Set, read};
+use super::environment::{Line, read};
 use super::reading::Reading;
 use super::settings::VARIABLES;
 use super::*;
@@ -16,7 +16,7 @@ fn config(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
 }
 
 /// The settings, and what is said of each variable.
-fn set(variables: &[(&str, &str)]) -> Result<(Config, Vec<Set>), ConfigError> {
+fn set(variables: &[(&str, &str)]) -> Result<(Config, Vec<Line>), ConfigError> {
     read(&|name| {
         let found = variables.iter().find(|(key, _)| *key == name);
         found.map(|(_, value)| (*value).to_owned())
@@ -26,25 +26,25 @@ fn set(variables: &[(&str, &str)]) -> Result<(Config, Vec<Set>), ConfigError> {
 /// What the log says of the variables.
 fn lines(variables: &[(&str, &str)]) -> Vec<String> {
     let (_, sets) = set(variables).unwrap();
-    sets.iter().map(ToString::to_string).collect()
+    sets.into_iter().map(|line| line.text).collect()
 }
 
 fn is_replaced(variable: &str, value: &str) -> bool {
-    set(&[(variable, value)]).is_ok_and(|(_, sets)| sets[0].is_replaced)
+    set(&[(variable, value)]).is_ok_and(|(_, sets)| sets[0].is_warning)
 }
 
 #[test]
 fn nothing_set_gives_the_defaults() {
     let parsed = config(&[]).unwrap();
     assert_eq!(format!("{parsed:?}"), format!("{:?}", Config::default()));
-    for row in VARIABLES.iter() {
-        let (empty, sets) = set(&[(row.variable, " ")]).unwrap();
+    for variable in VARIABLES.iter() {
+        let (empty, sets) = set(&[(variable.name, " ")]).unwrap();
         let expected = format!(
             "{}=: {} is used instead; an empty value counts as unset",
-            row.variable,
-            (row.show)(&Config::default())
+            variable.name,
+            (variable.show)(&Config::default())
         );
-        assert_eq!(sets[0].to_string(), expected);
+        assert_eq!(sets[0].text, expected);
         assert_eq!(format!("{empty:?}"), format!("{:?}", Config::default()));
     }
 }
@@ -130,8 +130,8 @@ fn a_partition_is_named_by_its_index_or_by_its_value() {
     assert_eq!(
         lines(&both),
         [
-            "NCCL_IB_PKEY=5 is not used: NCCL_IB_PKEY_VALUE is set and wins",
             "NCCL_IB_PKEY_VALUE=0x8001 (default unset)",
+            "NCCL_IB_PKEY=5 is not used: NCCL_IB_PKEY_VALUE is set and wins",
         ]
     );
     // What names no partition does not win.
@@ -157,8 +157,8 @@ fn minus_one_means_unset_where_nccl_says_so() {
 /// What is said of a value in whose place another is used. Nothing that is not said is changed.
 fn instead(variable: &str, value: &str) -> String {
     let (_, sets) = set(&[(variable, value)]).unwrap();
-    assert!(sets[0].is_replaced, "{}", sets[0]);
-    sets[0].to_string()
+    assert!(sets[0].is_warning, "{}", sets[0].text);
+    sets[0].text.clone()
 }
 
 #[test]
@@ -306,18 +306,18 @@ fn every_variable_takes_numbers_as_nccl_does() {
         _ => [("0x1", "1"), ("01", "1")],
     };
     let mut numbers = 0;
-    for row in VARIABLES.iter() {
-        if matches!(row.reading, Reading::Word | Reading::Text) {
+    for variable in VARIABLES.iter() {
+        if matches!(variable.reading, Reading::Word | Reading::Text) {
             continue;
         }
         numbers += 1;
-        for (text, plain) in number(row.variable) {
+        for (text, plain) in number(variable.name) {
             let said = |text| {
-                let (config, sets) = set(&[(row.variable, text)]).unwrap();
-                assert!(!sets[0].is_replaced, "{}", sets[0]);
-                (row.show)(&config)
+                let (config, sets) = set(&[(variable.name, text)]).unwrap();
+                assert!(!sets[0].is_warning, "{}", sets[0].text);
+                (variable.show)(&config)
             };
-            assert_eq!(said(text), said(plain), "{}={text}", row.variable);
+            assert_eq!(said(text), said(plain), "{}={text}", variable.name);
         }
     }
     assert!(numbers > 25, "{numbers}");
@@ -326,27 +326,32 @@ fn every_variable_takes_numbers_as_nccl_does() {
 /// The second table of `docs/configuration.md` is true of every variable that it names.
 #[test]
 fn each_variable_is_read_as_its_documentation_says() {
-    for row in VARIABLES.iter() {
-        let outcome = |text| config(&[(row.variable, text)]);
-        let is_replaced = |text| is_replaced(row.variable, text);
-        match row.reading {
+    for variable in VARIABLES.iter() {
+        let outcome = |text| config(&[(variable.name, text)]);
+        let is_replaced = |text| is_replaced(variable.name, text);
+        match variable.reading {
             Reading::Number | Reading::Switch => {
-                assert!(is_replaced("x") && is_replaced("1 s"), "{}", row.variable);
+                assert!(is_replaced("x") && is_replaced("1 s"), "{}", variable.name);
             }
             Reading::NumberOrList => {
-                assert!(is_replaced("x") && is_replaced("1 s"), "{}", row.variable);
-                assert!(outcome("mlx5_0=x").is_err(), "{}", row.variable);
+                assert!(is_replaced("x") && is_replaced("1 s"), "{}", variable.name);
+                assert!(outcome("mlx5_0=x").is_err(), "{}", variable.name);
             }
-            Reading::Word => assert!(is_replaced("x"), "{}", row.variable),
+            Reading::Word => assert!(is_replaced("x"), "{}", variable.name),
             Reading::Text => {
                 let is_strict = outcome("^^a b").is_err();
                 // Everything is a path, and an address that says nothing here is NCCL's business.
-                let takes_all = ["NCCL_IBVERBS_LIB", "NCCL_COMM_ID"].contains(&row.variable);
-                assert_eq!(is_strict, !takes_all, "{}", row.variable);
+                let takes_all = ["NCCL_IBVERBS_LIB", "NCCL_COMM_ID"].contains(&variable.name);
+                assert_eq!(is_strict, !takes_all, "{}", variable.name);
             }
         }
-        if row.variable.starts_with("IBNET_") {
-            assert_eq!(row.reading, Reading::Text, "{} is strict", row.variable);
+        if variable.name.starts_with("IBNET_") {
+            assert_eq!(
+                variable.reading,
+                Reading::Text,
+                "{} is strict",
+                variable.name
+            );
         }
     }
 }
@@ -427,20 +432,28 @@ fn every_variable_changes_its_field_and_nothing_else() {
         _ => "0",
     };
     let unset = Config::default();
-    for row in VARIABLES.iter() {
-        let mut text = value(row.variable);
-        if (row.show)(&unset) == text {
+    for variable in VARIABLES.iter() {
+        let mut text = value(variable.name);
+        if (variable.show)(&unset) == text {
             text = "1";
         }
         let allowed = |text| {
-            let (config, sets) = set(&[(row.variable, text)]).ok()?;
-            (!sets[0].is_replaced).then_some(config)
+            let (config, sets) = set(&[(variable.name, text)]).ok()?;
+            (!sets[0].is_warning).then_some(config)
         };
         let changed = allowed(text).unwrap_or_else(|| allowed("3").unwrap());
-        assert_ne!((row.show)(&changed), (row.show)(&unset), "{}", row.variable);
-        for other in VARIABLES.iter().filter(|other| other.field != row.field) {
+        assert_ne!(
+            (variable.show)(&changed),
+            (variable.show)(&unset),
+            "{}",
+            variable.name
+        );
+        for other in VARIABLES
+            .iter()
+            .filter(|other| other.field != variable.field)
+        {
             let is_unchanged = (other.show)(&changed) == (other.show)(&unset);
-            assert!(is_unchanged, "{} changes {}", row.variable, other.field);
+            assert!(is_unchanged, "{} changes {}", variable.name, other.field);
         }
         changed.check().unwrap();
     }

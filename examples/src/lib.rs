@@ -5,7 +5,6 @@
 
 mod arguments;
 mod console;
-mod handles;
 mod log;
 mod parent;
 mod scene;
@@ -17,7 +16,6 @@ use ibnet::{Config, Error, HcaFilter, Transport};
 
 pub use arguments::Arguments;
 pub use console::{conclude, options_of, print_error, print_line, refuse};
-pub use handles::{from_text, to_text};
 pub use log::{show_warnings, showing_warnings};
 pub use parent::die_with_parent;
 pub use scene::{Scene, index_of};

@@ -29,9 +29,7 @@ impl Scene {
         let mut config = Config::from_env()?;
         if !names.is_empty() {
             let list = format!("={}", names.join(","));
-            config.hca = list
-                .parse()
-                .map_err(|invalid: ibnet::InvalidList| invalid.to_string())?;
+            config.hca = list.parse()?;
         }
         if wanted == Wanted::Real {
             names

@@ -127,9 +127,7 @@ impl Cast {
             }
         };
         let members = self.device().replace('+', ",");
-        config.hca = format!("={members}")
-            .parse()
-            .map_err(|invalid: ibnet::InvalidList| invalid.to_string())?;
+        config.hca = format!("={members}").parse()?;
         change(&mut config);
         match &self.simulation {
             None => Ok(Transport::open(config)?),

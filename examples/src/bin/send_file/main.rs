@@ -27,9 +27,7 @@ use std::thread;
 use std::time::Duration;
 
 use ibnet::{ConnectOptions, Handle, ListenOptions, Transport};
-use ibnet_examples::{
-    Arguments, Scene, conclude, from_text, index_of, refuse, say, show_warnings, to_text,
-};
+use ibnet_examples::{Arguments, Scene, conclude, index_of, refuse, say, show_warnings};
 use options::{Options, Role};
 use transfer::Source;
 
@@ -92,12 +90,12 @@ fn run(options: &Options) -> Outcome<()> {
             })
         }
         Role::Listen { output } => receive(transport, own, output, None, |handle| {
-            say!("{}", to_text(handle));
+            say!("{handle}");
             Ok(())
         }),
         Role::Connect { handle, file } => {
             let source = Source::open(file)?;
-            send(transport, own, &from_text(handle)?, source, options)
+            send(transport, own, &handle.parse()?, source, options)
         }
     }
 }

@@ -31,11 +31,21 @@ const TIME_TO_GREET: Duration = Duration::from_secs(1);
 
 /// What the connections of a listener are to be like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ListenOptions {
     /// Waiting for a receive costs no processor time, and receives can be
     /// [awaited](crate::ops::future): the devices tell of completions. Each of these costs an interrupt,
     /// so whoever polls all the time goes without.
     pub notify: bool,
+}
+
+impl ListenOptions {
+    /// Sets [`notify`](Self#structfield.notify).
+    #[must_use]
+    pub fn notify(mut self, notify: bool) -> Self {
+        self.notify = notify;
+        self
+    }
 }
 
 /// Waits for peers that want to send to one device. Can be used for any number of connections.

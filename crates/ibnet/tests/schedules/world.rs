@@ -115,14 +115,9 @@ impl World {
 
     pub(crate) fn connect(&self) -> Result<(SendConnection, RecvConnection), ibnet::Error> {
         let ((from, sender), (to, receiver)) = (self.open(&self.sender), self.open(&self.receiver));
-        let options = ListenOptions {
-            notify: self.receiver.notify,
-        };
+        let options = ListenOptions::default().notify(self.receiver.notify);
         let mut listener = to.listen_with(receiver, options).unwrap();
-        let options = ConnectOptions {
-            notify: self.sender.notify,
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::default().notify(self.sender.notify);
         let mut connecting = from.connect(sender, &listener.handle(), options).unwrap();
         let (mut sending, mut receiving) = (None, None);
         let deadline = Instant::now() + Duration::from_secs(30);

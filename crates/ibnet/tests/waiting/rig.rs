@@ -77,14 +77,11 @@ pub(crate) fn connect_devices(
 }
 
 pub(crate) fn listen_options(notify: bool) -> ListenOptions {
-    ListenOptions { notify }
+    ListenOptions::default().notify(notify)
 }
 
 pub(crate) fn connect_options(notify: bool) -> ConnectOptions {
-    ConnectOptions {
-        notify,
-        ..ConnectOptions::default()
-    }
+    ConnectOptions::default().notify(notify)
 }
 
 pub(crate) fn sent(sending: &SendConnection, bytes: &[u8]) -> Buffer {

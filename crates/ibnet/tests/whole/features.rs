@@ -132,14 +132,8 @@ fn announcements_take_their_turns_on_all_devices() {
     for notify in [false, true] {
         let fabric = fabric(2, 2);
         let (sender, receiver) = ends(&fabric, |config| config.queue_pairs = 2);
-        let (mut sending, mut receiving) = join_with(
-            &sender,
-            &receiver,
-            ConnectOptions {
-                notify,
-                ..ConnectOptions::default()
-            },
-        );
+        let (mut sending, mut receiving) =
+            join_with(&sender, &receiver, ConnectOptions::default().notify(notify));
         // Far more than there are receives for notices, so that these are replaced on each path.
         let mut announced: BTreeMap<u32, u32> = BTreeMap::new();
         for round in 0..100 {

@@ -25,10 +25,7 @@ fn services(
 ) -> ([(u8, Option<u8>); 3], Vec<String>) {
     let sender = End::of_variables(fabric, "s", sender);
     let receiver = End::of_variables(fabric, "r", receiver);
-    let options = ConnectOptions {
-        traffic_class: wish,
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions::default().traffic_class(wish);
     let log = Log::of(Level::INFO);
     let connections = tracing::subscriber::with_default(log.clone(), || {
         [(), ()].map(|()| {

@@ -108,10 +108,7 @@ fn send(
     source: Source,
     options: &Options,
 ) -> Outcome<()> {
-    let connect = ConnectOptions {
-        notify: true,
-        ..ConnectOptions::default()
-    };
+    let connect = ConnectOptions::default().notify(true);
     let mut sending = transport.connect(device, handle, connect)?.wait()?;
     say!("# {}", sending.description());
     transfer::send(&mut sending, source, options.chunk)?;
@@ -125,7 +122,7 @@ fn receive(
     patience: Option<Duration>,
     tell: impl FnOnce(&Handle) -> Outcome<()>,
 ) -> Outcome<()> {
-    let mut listener = transport.listen_with(device, ListenOptions { notify: true })?;
+    let mut listener = transport.listen_with(device, ListenOptions::default().notify(true))?;
     tell(&listener.handle())?;
     let mut receiving = match patience {
         None => listener.accept()?,

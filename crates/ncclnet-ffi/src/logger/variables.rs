@@ -4,14 +4,18 @@
 use ibnet::Config;
 
 /// `text` with variables in place of the fields that they set: for `` `retry_count` ``,
-/// `NCCL_IB_RETRY_CNT`.
+/// `NCCL_IB_RETRY_CNT`. `ibnet_gid` speaks of the fields of its own policy.
 pub(super) fn name_variables(text: &str) -> String {
     let mut named = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('`') {
         named.push_str(before);
         let (field, behind) = after.split_once('`').unwrap_or(("", ""));
-        let set_it = Config::variables().filter(|(_, other)| *other == field);
+        let is_meant = |other: &str| {
+            let of_gid = other.strip_prefix("gid").and_then(|rest| rest.get(1..));
+            other == field || of_gid == Some(field)
+        };
+        let set_it = Config::variables().filter(|(_, other)| is_meant(other));
         let variables: Vec<_> = set_it.map(|(variable, _)| variable).collect();
         if variables.is_empty() {
             named.push('`');
@@ -39,8 +43,12 @@ mod tests {
                 "7 retries, NCCL_IB_RETRY_CNT, and `timeouts`",
             ),
             ("`comm_id`=x", "NCCL_COMM_ID=x"),
-            ("`partition`", "NCCL_IB_PKEY or NCCL_IB_PKEY_VALUE"),
+            ("`partition`", "NCCL_IB_PKEY_VALUE or NCCL_IB_PKEY"),
             ("`gid.ranges`", "NCCL_IB_ADDR_RANGE"),
+            (
+                "`family`, `index`",
+                "NCCL_IB_ADDR_FAMILY, NCCL_IB_GID_INDEX",
+            ),
             ("a`hca`hca`", "aNCCL_IB_HCAhca`"),
             ("`x`ports`", "`xIBNET_PORT_RANGE"),
             ("``ports", "``ports"),

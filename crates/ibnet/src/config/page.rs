@@ -21,6 +21,9 @@ that NCCL lives with is a warning that says what is used instead: see the second
 with a warning. Names that begin with `IBNET_` or \
 `NCCL_IB_` and are not in this table are told of in the log, with the setting that may have been meant.
 
+What a program sets in the fields of `Config` is held to the same by `Transport::open`, whose errors name the field. \
+Errors and log lines of the crate name fields, in backticks; the log of the plugin has the variables in their place.
+
 | variable | default | allowed | meaning | field of `Config` | name in NCCL |
 |---|---|---|---|---|---|
 "

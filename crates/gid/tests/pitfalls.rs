@@ -84,10 +84,7 @@ fn pitfall_25_a_valid_entry_outside_the_range_never_beats_one_inside() {
     assert_eq!(error.cause, Cause::Ranges(policy.ranges.clone()));
     assert_eq!(error.candidates().count(), 1);
     let text = error.to_string();
-    for part in [
-        "`ranges`=10.2.0.0/16",
-        "0: RoCEv2 10.1.2.3 on eth2",
-    ] {
+    for part in ["`ranges`=10.2.0.0/16", "0: RoCEv2 10.1.2.3 on eth2"] {
         assert!(text.contains(part), "{text}");
     }
 }

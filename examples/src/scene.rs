@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use ibnet::{Config, HcaFilter, Transport};
+use ibnet::{Config, Transport};
 
 use crate::{Devices, Simulator, Wanted, check_name, check_real, say};
 
@@ -29,7 +29,7 @@ impl Scene {
         let mut config = Config::from_env()?;
         if !names.is_empty() {
             let list = format!("={}", names.join(","));
-            config.hca = HcaFilter::parse(&list).map_err(|invalid| invalid.0)?;
+            config.hca = list.parse()?;
         }
         if wanted == Wanted::Real {
             names

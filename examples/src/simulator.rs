@@ -59,18 +59,14 @@ impl Simulator {
         Ok(())
     }
 
-    /// What was left out of the settings, as it was set: a filter that admits no simulated device,
+    /// The variables that were left out of the settings: a filter that admits no simulated device,
     /// and rules for GIDs with which one of the devices has none.
-    fn leave_out(&self, config: &mut Config) -> Result<Vec<String>, Error> {
+    fn leave_out(&self, config: &mut Config) -> Result<Vec<&'static str>, Error> {
+        let defaults = Config::default();
         let mut ignored = Vec::new();
-        let mut leave_out = |config: &Config, names: &[&str]| {
-            let set = config.set_variables().iter();
-            let set = set.filter(|set| names.contains(&set.variable));
-            ignored.extend(set.map(|set| format!("{}={}", set.variable, set.value)));
-        };
         if !(0..self.devices).any(|number| config.hca.admits(&name(number), 1)) {
-            leave_out(config, &["NCCL_IB_HCA"]);
-            config.hca = ibnet::HcaFilter::default();
+            ignored.push("NCCL_IB_HCA");
+            config.hca = defaults.hca;
         }
         let wanted = (0..self.devices).filter(|number| config.hca.admits(&name(*number), 1));
         let offered = match self.transport(config.clone()) {
@@ -79,15 +75,16 @@ impl Simulator {
             Err(error) => return Err(error),
         };
         if offered < wanted.count() {
+            let mut leave_out = |variable, is_set: bool| ignored.extend(is_set.then_some(variable));
+            leave_out("NCCL_IB_GID_INDEX", config.gid_index != defaults.gid_index);
             leave_out(
-                config,
-                &[
-                    "NCCL_IB_GID_INDEX",
-                    "NCCL_IB_ADDR_RANGE",
-                    "IBNET_GID_NETDEVS",
-                ],
+                "NCCL_IB_ADDR_RANGE",
+                config.gid.ranges != defaults.gid.ranges,
             );
-            let defaults = Config::default();
+            leave_out(
+                "IBNET_GID_NETDEVS",
+                config.gid.netdevs != defaults.gid.netdevs,
+            );
             config.gid_index = defaults.gid_index;
             config.gid.ranges = defaults.gid.ranges;
             config.gid.netdevs = defaults.gid.netdevs;
@@ -108,7 +105,7 @@ mod tests {
     use super::*;
 
     /// What is ignored of these variables, and the names of the devices that there are without.
-    fn adapted(variables: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
+    fn adapted(variables: &[(&str, &str)]) -> (Vec<&'static str>, Vec<String>) {
         let mut config = Config::from_variables(&|name| {
             let found = variables.iter().find(|(other, _)| *other == name);
             found.map(|(_, value)| (*value).to_owned())
@@ -135,7 +132,7 @@ mod tests {
             ("IBNET_GID_NETDEVS", "bond7"),
         ] {
             let (ignored, names) = adapted(&[(name, value)]);
-            assert_eq!(ignored, [format!("{name}={value}")]);
+            assert_eq!(ignored, [name]);
             assert_eq!(names, ["sim0", "sim1"]);
         }
         let both = [("NCCL_IB_HCA", "mlx5_0"), ("NCCL_IB_GID_INDEX", "77")];

@@ -12,14 +12,14 @@ use crate::range::AddressRanges;
 
 /// What the user wants of the choice. The default has NCCL's defaults.
 ///
-/// | field | parameter of NCCL | default |
-/// |---|---|---|
-/// | `index` | `NCCL_IB_GID_INDEX` | none: chosen by kind |
-/// | `family` | `NCCL_IB_ADDR_FAMILY` | IPv4 preferred |
-/// | `ranges` | `NCCL_IB_ADDR_RANGE` | any address |
-/// | `roce_version` | `NCCL_IB_ROCE_VERSION_NUM` | version 2 preferred |
-/// | `netdevs` | none | any interface |
-/// | `flid_index` | `NCCL_IB_ROUTABLE_FLID_GID_INDEX` | 1 |
+/// | field | default |
+/// |---|---|
+/// | `index` | none: chosen by kind |
+/// | `family` | IPv4 preferred |
+/// | `ranges` | any address |
+/// | `roce_version` | version 2 preferred |
+/// | `netdevs` | any interface |
+/// | `flid_index` | 1 |
 ///
 /// All but the last are for RoCE and ignored on InfiniBand, as NCCL does; the last is for
 /// InfiniBand only.

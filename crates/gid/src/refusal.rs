@@ -34,23 +34,23 @@ pub enum Cause {
     EmptyTable,
 
     /// The index asked for is not in the table, or empty.
-    #[error("index {0} was asked for (NCCL_IB_GID_INDEX), but the table has no such entry")]
+    #[error("index {0} was asked for (`index`), but the table has no such entry")]
     NoSuchIndex(u32),
 
     /// The entry asked for holds nothing that packets can be sent from.
-    #[error("index {0} was asked for (NCCL_IB_GID_INDEX), but cannot be used")]
+    #[error("index {0} was asked for (`index`), but cannot be used")]
     UnusableIndex(u32),
 
     /// Entries can be used, but no address lies in the ranges.
-    #[error("no address lies in NCCL_IB_ADDR_RANGE={0}")]
+    #[error("no address lies in `ranges`={0}")]
     Ranges(AddressRanges),
 
     /// Entries can be used, but no address is of the family asked for.
-    #[error("no address is {0}, as was asked for (NCCL_IB_ADDR_FAMILY={name})", name = .0.c_name())]
+    #[error("no address is {0}, as was asked for (`family`={name})", name = .0.c_name())]
     Family(Family),
 
     /// Entries can be used, but none has the version asked for.
-    #[error("no entry has RoCE version {0}, as was asked for (NCCL_IB_ROCE_VERSION_NUM)")]
+    #[error("no entry has RoCE version {0}, as was asked for (`roce_version`)")]
     Version(RoceVersion),
 
     /// Entries can be used, but none is on an interface asked for.

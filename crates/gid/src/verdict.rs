@@ -146,7 +146,7 @@ impl fmt::Display for Judgement<'_> {
                 Ok(())
             }
             VerdictKind::Chosen(Because::Index) => {
-                f.write_str("chosen, as asked for (NCCL_IB_GID_INDEX)")?;
+                f.write_str("chosen, as asked for (`index`)")?;
                 match &entry.netdev {
                     _ if entry.unreadable.is_some() => f.write_str(" although it is unreadable"),
                     Some(netdev) if netdev.up == Some(false) => {
@@ -187,13 +187,12 @@ impl fmt::Display for Judgement<'_> {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Index => f.write_str("not the index asked for (NCCL_IB_GID_INDEX)"),
-            Self::Range => f.write_str("outside the ranges asked for (NCCL_IB_ADDR_RANGE)"),
-            Self::Family(family) => write!(f, "not {family}, as asked for (NCCL_IB_ADDR_FAMILY)"),
-            Self::Version(version) => write!(
-                f,
-                "not version {version}, as asked for (NCCL_IB_ROCE_VERSION_NUM)"
-            ),
+            Self::Index => f.write_str("not the index asked for (`index`)"),
+            Self::Range => f.write_str("outside the ranges asked for (`ranges`)"),
+            Self::Family(family) => write!(f, "not {family}, as asked for (`family`)"),
+            Self::Version(version) => {
+                write!(f, "not version {version}, as asked for (`roce_version`)")
+            }
             Self::Netdev => f.write_str("not on an interface asked for"),
         }
     }

@@ -83,8 +83,8 @@ mod wire;
 pub use {ibnet_gid as gid, ibnet_mrcache as mrcache, ibnet_verbs as verbs};
 
 pub use config::{
-    Config, ConfigError, DataDirect, Effect, Family, HcaFilter, InterfaceFilter, InvalidList,
-    Partition, PathPolicy, Placement, RelaxedOrdering, Setting, UnknownVariable, Variable,
+    Config, ConfigError, DataDirect, Family, HcaFilter, InterfaceFilter, InvalidList, Partition,
+    PathPolicy, Placement, RelaxedOrdering,
 };
 pub use connect::options::{ConnectOptions, ListenOptions};
 pub use connection::raw;

@@ -122,13 +122,12 @@ impl Cast {
             None => Config::from_env()?,
             Some(_) => {
                 let mut config = Config::default();
-                config.interfaces = ibnet::InterfaceFilter::parse("=lo").unwrap_or_default();
+                config.interfaces = "=lo".parse().unwrap_or_default();
                 config
             }
         };
         let members = self.device().replace('+', ",");
-        config.hca =
-            ibnet::HcaFilter::parse(&format!("={members}")).map_err(|invalid| invalid.0)?;
+        config.hca = format!("={members}").parse()?;
         change(&mut config);
         match &self.simulation {
             None => Ok(Transport::open(config)?),

@@ -1,10 +1,10 @@
-//! Which devices and ports the user wants: `NCCL_IB_HCA`.
+//! [`HcaFilter`]: which devices and ports the user wants.
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroU8;
 use std::str::FromStr;
 
-use crate::config::name_list::{InvalidList, NameList};
+use super::name_list::{InvalidList, NameList};
 
 /// A filter over device names and ports, in NCCL's grammar:
 /// `[^][=]name[:port[:rail[:plane]]],…`.
@@ -19,18 +19,14 @@ use crate::config::name_list::{InvalidList, NameList};
 ///
 /// ```
 /// # use ibnet::HcaFilter;
-/// let filter = HcaFilter::parse("mlx5_0:1,mlx5_2").unwrap();
+/// let filter: HcaFilter = "mlx5_0:1,mlx5_2".parse().unwrap();
 /// assert!(filter.admits("mlx5_0", 1) && !filter.admits("mlx5_0", 2));
 /// assert!(filter.admits("mlx5_21", 1));
-/// let filter = HcaFilter::parse("mlx5_0:1:7").unwrap();
+/// let filter: HcaFilter = "mlx5_0:1:7".parse().unwrap();
 /// assert_eq!(filter.placement("mlx5_0", 1).rail, Some(7));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HcaFilter {
-    exclude: bool,
-    exact: bool,
-    items: Vec<Item>,
-}
+pub struct HcaFilter(NameList<Ports>);
 
 /// Where the user says that a port is plugged in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,41 +37,30 @@ pub struct Placement {
     pub plane: Option<u8>,
 }
 
+/// What an item says beside the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Item {
-    name: String,
+struct Ports {
+    /// None for every port.
     port: Option<NonZeroU8>,
     placement: Placement,
 }
 
-impl HcaFilter {
-    /// Reads a filter.
-    ///
-    /// # Errors
-    /// A mark inside the list; or a token without a name, with a port, rail or plane that is no such
-    /// number, with more parts than there are, or with a rail or plane in a list of devices to leave
-    /// out.
-    pub fn parse(text: &str) -> Result<Self, InvalidList> {
-        let NameList {
-            exclude,
-            exact,
-            names,
-        } = NameList::parse(text)?;
-        let items = names
-            .into_iter()
-            .map(|token| Item::parse(token, exclude))
-            .collect::<Result<_, _>>()?;
-        Ok(Self {
-            exclude,
-            exact,
-            items,
-        })
-    }
+/// # Errors
+/// A mark inside the list; or a token without a name, with a port, rail or plane that is no such
+/// number, with more parts than there are, or with a rail or plane in a list of devices to leave
+/// out.
+impl FromStr for HcaFilter {
+    type Err = InvalidList;
 
+    fn from_str(text: &str) -> Result<Self, InvalidList> {
+        NameList::parse(text, item).map(Self)
+    }
+}
+
+impl HcaFilter {
     /// Whether port `port` of the device `name` is wanted.
     pub fn admits(&self, name: &str, port: u8) -> bool {
-        // Pitfall 18: an empty list, also of exclusions, filters nothing.
-        self.items.is_empty() || self.find(name, port).is_some() != self.exclude
+        self.0.admits(name, |ports| ports.include(port))
     }
 
     /// Whether any port of the device `name` can be wanted.
@@ -85,54 +70,41 @@ impl HcaFilter {
 
     /// Rail and plane of port `port` of the device `name`.
     pub fn placement(&self, name: &str, port: u8) -> Placement {
-        self.find(name, port)
-            .map_or_else(Placement::default, |item| item.placement)
-    }
-
-    fn find(&self, name: &str, port: u8) -> Option<&Item> {
-        self.items
-            .iter()
-            .find(|item| item.matches(name, port, self.exact))
+        self.0
+            .find(name, |ports| ports.include(port))
+            .map_or_else(Placement::default, |ports| ports.placement)
     }
 }
 
-impl Item {
-    fn parse(token: &str, exclude: bool) -> Result<Self, InvalidList> {
-        let mut parts = token.split(':').map(str::trim);
-        let name = parts.next().unwrap_or_default();
-        if name.is_empty() {
-            return Err(InvalidList(format!("a device name in {token:?}")));
-        }
-        let port = number(parts.next(), token, "a port number from 1 to 255")?;
-        let placement = Placement {
-            rail: number(parts.next(), token, "a rail from 0 to 255")?,
-            plane: number(parts.next(), token, "a plane from 0 to 255")?,
-        };
-        if parts.next().is_some() {
-            return Err(InvalidList(format!(
-                "device:port:rail:plane at most, not {token:?}"
-            )));
-        }
-        if exclude && placement != Placement::default() {
-            return Err(InvalidList(format!(
-                "no rail or plane for a device to leave out, not {token:?}"
-            )));
-        }
-        Ok(Self {
-            name: name.to_owned(),
-            port,
-            placement,
-        })
+impl Ports {
+    fn include(&self, port: u8) -> bool {
+        self.port.is_none_or(|wanted| wanted.get() == port)
     }
+}
 
-    fn matches(&self, name: &str, port: u8, exact: bool) -> bool {
-        let same_name = if exact {
-            name == self.name
-        } else {
-            name.starts_with(&self.name)
-        };
-        same_name && self.port.is_none_or(|wanted| wanted.get() == port)
+/// One item: `name[:port[:rail[:plane]]]`.
+fn item(token: &str, exclude: bool) -> Result<(String, Ports), InvalidList> {
+    let mut parts = token.split(':').map(str::trim);
+    let name = parts.next().unwrap_or_default();
+    if name.is_empty() {
+        return Err(InvalidList(format!("a device name in {token:?}")));
     }
+    let port = number(parts.next(), token, "a port number from 1 to 255")?;
+    let placement = Placement {
+        rail: number(parts.next(), token, "a rail from 0 to 255")?,
+        plane: number(parts.next(), token, "a plane from 0 to 255")?,
+    };
+    if parts.next().is_some() {
+        return Err(InvalidList(format!(
+            "device:port:rail:plane at most, not {token:?}"
+        )));
+    }
+    if exclude && placement != Placement::default() {
+        return Err(InvalidList(format!(
+            "no rail or plane for a device to leave out, not {token:?}"
+        )));
+    }
+    Ok((name.to_owned(), Ports { port, placement }))
 }
 
 /// A part of a token: none if it is missing or empty.
@@ -181,7 +153,7 @@ mod tests {
             ("mlx5_0:,mlx4", "mlx4_0", 1, true),
             (" mlx5_0 , mlx5_1 ", "mlx5_1", 1, true),
         ] {
-            let parsed = HcaFilter::parse(filter).unwrap();
+            let parsed = filter.parse::<HcaFilter>().unwrap();
             assert_eq!(
                 parsed.admits(name, port),
                 admitted,
@@ -207,7 +179,7 @@ mod tests {
             ("mlx5_1:1:4", "mlx5_0", 1, None, None),
             ("", "mlx5_0", 1, None, None),
         ] {
-            let placement = HcaFilter::parse(filter).unwrap().placement(name, port);
+            let placement = filter.parse::<HcaFilter>().unwrap().placement(name, port);
             assert_eq!(placement, Placement { rail, plane }, "{filter:?}");
         }
     }
@@ -227,7 +199,7 @@ mod tests {
             ("^mlx5_1,mlx5_0:1:2", "mlx5_0:1:2", "leave out"),
             ("^=mlx5_0:::3", "mlx5_0:::3", "leave out"),
         ] {
-            let InvalidList(expected) = HcaFilter::parse(filter).unwrap_err();
+            let InvalidList(expected) = filter.parse::<HcaFilter>().unwrap_err();
             assert!(
                 expected.contains(&format!("{bad:?}")) && expected.contains(says),
                 "{expected}"

@@ -1,6 +1,8 @@
 //! [`InterfaceFilter`]: which network interfaces may carry the handshake.
 #![forbid(unsafe_code)]
 
+use std::str::FromStr;
+
 use super::name_list::{InvalidList, NameList};
 
 /// Which network interfaces to use, in NCCL's grammar for `NCCL_SOCKET_IFNAME`:
@@ -12,65 +14,35 @@ use super::name_list::{InvalidList, NameList};
 /// before these virtual ones (bridges, tunnels, those of containers, `docker…`, `lo`, `virbr…`) and
 /// link-local addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InterfaceFilter {
-    exclude: bool,
-    exact: bool,
-    names: Vec<String>,
-}
+pub struct InterfaceFilter(NameList<()>);
 
-/// An address family for the handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
+/// # Errors
+/// A mark inside the list.
+impl FromStr for InterfaceFilter {
+    type Err = InvalidList;
+
+    fn from_str(text: &str) -> Result<Self, InvalidList> {
+        NameList::parse(text, |name, _| Ok((name.to_owned(), ()))).map(Self)
+    }
 }
 
 impl InterfaceFilter {
-    /// Reads a filter.
-    ///
-    /// # Errors
-    /// A mark inside the list.
-    pub fn parse(text: &str) -> Result<Self, InvalidList> {
-        let NameList {
-            exclude,
-            exact,
-            names,
-        } = NameList::parse(text)?;
-        Ok(Self {
-            exclude,
-            exact,
-            names: names.into_iter().map(str::to_owned).collect(),
-        })
-    }
-
     /// Whether it says anything.
     pub(crate) fn names_any(&self) -> bool {
-        !self.names.is_empty()
+        !self.0.items.is_empty()
     }
 
     /// Whether it says which interfaces to use, not only which not.
     pub(crate) fn asks_for_some(&self) -> bool {
-        self.names_any() && !self.exclude
+        self.names_any() && !self.0.exclude
     }
 
     /// Whether it asks for this very name, not only for names that begin like it.
     pub(crate) fn asks_for(&self, interface: &str) -> bool {
-        !self.exclude && self.names.iter().any(|name| name == interface)
+        !self.0.exclude && self.0.items.iter().any(|(name, ())| name == interface)
     }
 
     pub(crate) fn admits(&self, interface: &str) -> bool {
-        if self.names.is_empty() {
-            return true;
-        }
-        let listed = self.names.iter().any(|name| {
-            if self.exact {
-                interface == name
-            } else {
-                interface.starts_with(name.as_str())
-            }
-        });
-        listed != self.exclude
+        self.0.admits(interface, |()| true)
     }
 }

@@ -22,17 +22,7 @@ pub(super) enum Reading {
 type Read<'a> = (Cow<'a, str>, Option<&'static str>);
 
 impl Reading {
-    /// All of them, as the documentation has them.
-    #[cfg(test)]
-    pub(super) const ALL: [Self; 5] = [
-        Self::Number,
-        Self::Switch,
-        Self::Word,
-        Self::NumberOrList,
-        Self::Text,
-    ];
-
-    /// The text that NCCL's reading comes to, for the parsers of [`kinds`](super::kinds). None if
+    /// The text that NCCL's reading comes to, for the parsers of [`form`](super::form). None if
     /// the text is none that is read so.
     pub(super) fn read(self, text: &str) -> Option<Read<'_>> {
         match self {
@@ -56,34 +46,6 @@ impl Reading {
             Self::Number | Self::Switch | Self::Word => true,
             Self::NumberOrList => !is_list(text),
             Self::Text => false,
-        }
-    }
-
-    /// What NCCL takes, and what is done here, in Markdown.
-    #[cfg(test)]
-    pub(super) fn in_words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Number => (
-                "a number as `strtoll` reads it with base 0: `0x1f` is hexadecimal, `017` octal, `7 s` is 7; what \
-                 begins with no number counts as unset; one outside the range loses its upper bits",
-                "reads the same; a number outside the range counts as unset. All but a plain number is a warning",
-            ),
-            Self::Switch => (
-                "a number, read the same: 0 is no, any other yes",
-                "the same; all but 0 and 1 is a warning",
-            ),
-            Self::Word => (
-                "one of a few words; any other counts as unset",
-                "the same, with a warning",
-            ),
-            Self::NumberOrList => (
-                "a number, read the same",
-                "as for the other numbers; and a list, of which a mistake is an error, because NCCL has no lists here",
-            ),
-            Self::Text => (
-                "a list, range or path; what it does not understand matches nothing, or everything",
-                "a mistake is an error: with it, the wrong devices or addresses would be used",
-            ),
         }
     }
 }

@@ -1,28 +1,50 @@
 //! What is accepted, and how what is not is named.
 #![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ibnet_gid::Wish;
+
+use super::environment::{Line, read};
+use super::reading::Reading;
+use super::settings::VARIABLES;
 use super::*;
 
 fn config(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
-    Config::from_variables(&|name| {
-        variables
-            .iter()
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| (*value).to_owned())
+    set(variables).map(|(config, _)| config)
+}
+
+/// The settings, and what is said of each variable.
+fn set(variables: &[(&str, &str)]) -> Result<(Config, Vec<Line>), ConfigError> {
+    read(&|name| {
+        let found = variables.iter().find(|(key, _)| *key == name);
+        found.map(|(_, value)| (*value).to_owned())
     })
+}
+
+/// What the log says of the variables.
+fn lines(variables: &[(&str, &str)]) -> Vec<String> {
+    let (_, sets) = set(variables).unwrap();
+    sets.into_iter().map(|line| line.text).collect()
+}
+
+fn is_replaced(variable: &str, value: &str) -> bool {
+    set(&[(variable, value)]).is_ok_and(|(_, sets)| sets[0].is_warning)
 }
 
 #[test]
 fn nothing_set_gives_the_defaults() {
     let parsed = config(&[]).unwrap();
     assert_eq!(format!("{parsed:?}"), format!("{:?}", Config::default()));
-    for variable in Config::variables() {
-        let mut empty = config(&[(variable.name, " ")]).unwrap();
-        let said = empty.set.remove(0).to_string();
+    for variable in VARIABLES.iter() {
+        let (empty, sets) = set(&[(variable.name, " ")]).unwrap();
         let expected = format!(
             "{}=: {} is used instead; an empty value counts as unset",
-            variable.name, variable.default
+            variable.name,
+            (variable.show)(&Config::default())
         );
-        assert_eq!(said, expected);
+        assert_eq!(sets[0].text, expected);
         assert_eq!(format!("{empty:?}"), format!("{:?}", Config::default()));
     }
 }
@@ -52,7 +74,7 @@ fn values_arrive_in_their_fields() {
     .unwrap();
     assert!(parsed.disabled);
     assert_eq!(parsed.gid_index.for_port("mlx5_0", 1), Some(3));
-    assert_eq!((parsed.timeout, parsed.retry_count), (22, 5));
+    assert_eq!((parsed.ack_exponent(), parsed.retry_count), (22, 5));
     assert_eq!(parsed.partition, Partition::Index(65_535));
     assert_eq!(parsed.service_level, Some(15));
     assert_eq!(parsed.traffic_class, Some(106));
@@ -61,7 +83,7 @@ fn values_arrive_in_their_fields() {
     assert!(!parsed.query_port_speed && !parsed.return_async_events);
     assert_eq!(parsed.data_direct, DataDirect::Both);
     assert_eq!(parsed.relaxed_ordering, RelaxedOrdering::Force);
-    assert_eq!(parsed.family, Some(Family::V6));
+    assert_eq!(parsed.socket_family, Some(Family::V6));
     assert_eq!(parsed.library, Some(PathBuf::from("/opt/libibverbs.so.1")));
     assert_eq!(parsed.connect_timeout, Some(Duration::from_secs(5)));
     assert_eq!(Config::default().connect_timeout, None);
@@ -103,18 +125,13 @@ fn a_partition_is_named_by_its_index_or_by_its_value() {
         let parsed = config(&[("NCCL_IB_PKEY_VALUE", value)]).unwrap();
         assert_eq!(parsed.partition, Partition::Value(pkey), "{value}");
     }
-    let both = config(&[("NCCL_IB_PKEY", "5"), ("NCCL_IB_PKEY_VALUE", "0x8001")]).unwrap();
-    assert_eq!(both.partition, Partition::Value(0x8001));
-    let lines: Vec<_> = both
-        .set_variables()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let both = [("NCCL_IB_PKEY", "5"), ("NCCL_IB_PKEY_VALUE", "0x8001")];
+    assert_eq!(config(&both).unwrap().partition, Partition::Value(0x8001));
     assert_eq!(
-        lines,
+        lines(&both),
         [
-            "NCCL_IB_PKEY=5 is not used: NCCL_IB_PKEY_VALUE is set and wins",
             "NCCL_IB_PKEY_VALUE=0x8001 (default unset)",
+            "NCCL_IB_PKEY=5 is not used: NCCL_IB_PKEY_VALUE is set and wins",
         ]
     );
     // What names no partition does not win.
@@ -139,10 +156,9 @@ fn minus_one_means_unset_where_nccl_says_so() {
 
 /// What is said of a value in whose place another is used. Nothing that is not said is changed.
 fn instead(variable: &str, value: &str) -> String {
-    let config = config(&[(variable, value)]).unwrap();
-    let setting = &config.set_variables()[0];
-    assert!(setting.is_replaced(), "{setting}");
-    setting.to_string()
+    let (_, sets) = set(&[(variable, value)]).unwrap();
+    assert!(sets[0].is_warning, "{}", sets[0].text);
+    sets[0].text.clone()
 }
 
 #[test]
@@ -222,7 +238,7 @@ fn a_value_that_nccl_lives_with_is_replaced_and_named() {
         (
             "NCCL_IB_ROUTABLE_FLID_GID_INDEX",
             "-2",
-            "1 is used instead; expected a GID index",
+            "1 is used instead; expected a number from -1 to 255",
         ),
         (
             "NCCL_IB_DATA_DIRECT",
@@ -275,7 +291,10 @@ fn a_value_that_nccl_lives_with_is_replaced_and_named() {
         assert!(text.contains(said), "{text}");
     }
     let parsed = config(&[("NCCL_IB_TIMEOUT", "200"), ("NCCL_IB_TC", "0106")]).unwrap();
-    assert_eq!((parsed.timeout, parsed.traffic_class), (20, Some(70)));
+    assert_eq!(
+        (parsed.ack_exponent(), parsed.traffic_class),
+        (20, Some(70))
+    );
     let parsed = config(&[("NCCL_IB_DISABLE", "2"), ("NCCL_GDR_FLUSH_DISABLE", "-1")]).unwrap();
     assert!(parsed.disabled && !parsed.flush);
 }
@@ -287,22 +306,18 @@ fn every_variable_takes_numbers_as_nccl_does() {
         _ => [("0x1", "1"), ("01", "1")],
     };
     let mut numbers = 0;
-    for row in VARIABLES {
-        if matches!(row.reading(), Reading::Word | Reading::Text) {
+    for variable in VARIABLES.iter() {
+        if matches!(variable.reading, Reading::Word | Reading::Text) {
             continue;
         }
         numbers += 1;
-        for (text, plain) in number(row.name) {
+        for (text, plain) in number(variable.name) {
             let said = |text| {
-                let config = config(&[(row.name, text)]).unwrap();
-                assert!(
-                    !config.set_variables()[0].is_replaced(),
-                    "{}={text}",
-                    row.name
-                );
-                (row.show)(&config)
+                let (config, sets) = set(&[(variable.name, text)]).unwrap();
+                assert!(!sets[0].is_warning, "{}", sets[0].text);
+                (variable.show)(&config)
             };
-            assert_eq!(said(text), said(plain), "{}={text}", row.name);
+            assert_eq!(said(text), said(plain), "{}={text}", variable.name);
         }
     }
     assert!(numbers > 25, "{numbers}");
@@ -311,27 +326,32 @@ fn every_variable_takes_numbers_as_nccl_does() {
 /// The second table of `docs/configuration.md` is true of every variable that it names.
 #[test]
 fn each_variable_is_read_as_its_documentation_says() {
-    for row in VARIABLES {
-        let outcome = |text| config(&[(row.name, text)]);
-        let is_replaced = |text| outcome(text).is_ok_and(|it| it.set[0].is_replaced());
-        match row.reading() {
+    for variable in VARIABLES.iter() {
+        let outcome = |text| config(&[(variable.name, text)]);
+        let is_replaced = |text| is_replaced(variable.name, text);
+        match variable.reading {
             Reading::Number | Reading::Switch => {
-                assert!(is_replaced("x") && is_replaced("1 s"), "{}", row.name);
+                assert!(is_replaced("x") && is_replaced("1 s"), "{}", variable.name);
             }
             Reading::NumberOrList => {
-                assert!(is_replaced("x") && is_replaced("1 s"), "{}", row.name);
-                assert!(outcome("mlx5_0=x").is_err(), "{}", row.name);
+                assert!(is_replaced("x") && is_replaced("1 s"), "{}", variable.name);
+                assert!(outcome("mlx5_0=x").is_err(), "{}", variable.name);
             }
-            Reading::Word => assert!(is_replaced("x"), "{}", row.name),
+            Reading::Word => assert!(is_replaced("x"), "{}", variable.name),
             Reading::Text => {
                 let is_strict = outcome("^^a b").is_err();
                 // Everything is a path, and an address that says nothing here is NCCL's business.
-                let takes_all = ["NCCL_IBVERBS_LIB", "NCCL_COMM_ID"].contains(&row.name);
-                assert_eq!(is_strict, !takes_all, "{}", row.name);
+                let takes_all = ["NCCL_IBVERBS_LIB", "NCCL_COMM_ID"].contains(&variable.name);
+                assert_eq!(is_strict, !takes_all, "{}", variable.name);
             }
         }
-        if row.name.starts_with("IBNET_") {
-            assert_eq!(row.reading(), Reading::Text, "{} is strict", row.name);
+        if variable.name.starts_with("IBNET_") {
+            assert_eq!(
+                variable.reading,
+                Reading::Text,
+                "{} is strict",
+                variable.name
+            );
         }
     }
 }
@@ -372,22 +392,16 @@ fn a_value_is_said_once() {
 
 #[test]
 fn what_is_set_is_recorded_with_what_it_changes() {
-    let config = config(&[
+    let variables = [
         ("NCCL_IB_TIMEOUT", " 14 "),
         ("NCCL_IB_RETRY_CNT", "7"),
         ("NCCL_IB_HCA", "mlx5_0"),
         ("NCCL_IB_SL", ""),
         ("NCCL_IB_TC", "-1"),
         ("PATH", "/bin"),
-    ])
-    .unwrap();
-    let lines: Vec<_> = config
-        .set_variables()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    ];
     assert_eq!(
-        lines,
+        lines(&variables),
         [
             "NCCL_IB_HCA=mlx5_0 (default every device)",
             "NCCL_IB_TIMEOUT=14 (default 20)",
@@ -417,40 +431,118 @@ fn every_variable_changes_its_field_and_nothing_else() {
         "IBNET_MIN_PART" => "4096",
         _ => "0",
     };
-    for variable in Config::variables() {
+    let unset = Config::default();
+    for variable in VARIABLES.iter() {
         let mut text = value(variable.name);
-        if variable.default == text {
+        if (variable.show)(&unset) == text {
             text = "1";
         }
         let allowed = |text| {
-            config(&[(variable.name, text)])
-                .ok()
-                .filter(|config| !config.set_variables()[0].is_replaced())
+            let (config, sets) = set(&[(variable.name, text)]).ok()?;
+            (!sets[0].is_warning).then_some(config)
         };
         let changed = allowed(text).unwrap_or_else(|| allowed("3").unwrap());
-        let setting = &changed.set_variables()[0];
-        assert!(setting.changes, "{setting}");
-        assert_eq!(setting.default, variable.default);
-        for row in VARIABLES.iter().filter(|row| row.field != variable.field) {
-            let unchanged = (row.show)(&changed) == (row.show)(&Config::default());
-            assert!(unchanged, "{} changes {}", variable.name, row.field);
+        assert_ne!(
+            (variable.show)(&changed),
+            (variable.show)(&unset),
+            "{}",
+            variable.name
+        );
+        for other in VARIABLES
+            .iter()
+            .filter(|other| other.field != variable.field)
+        {
+            let is_unchanged = (other.show)(&changed) == (other.show)(&unset);
+            assert!(is_unchanged, "{} changes {}", variable.name, other.field);
         }
+        changed.check().unwrap();
+    }
+}
+
+/// What a program sets is held to the same as the environment, and named by its field.
+#[test]
+fn a_field_is_checked_as_its_variable_is() {
+    Config::default().check().unwrap();
+    #[allow(clippy::reversed_empty_ranges)]
+    let reversed = 2..=1;
+    for (config, says) in [
+        (
+            Config::default().retry_count(99),
+            "retry_count=99: expected a number from 0 to 7",
+        ),
+        (
+            Config::default().queue_pairs(0),
+            "queue_pairs=0: expected a number from 1 to 128",
+        ),
+        (
+            Config::default().service_level(Some(16)),
+            "service_level=Some(16): expected a number from -1 to 15",
+        ),
+        (
+            Config::default().partition(Partition::Value(0x8000)),
+            "partition=Value(32768): expected a P_Key from 1",
+        ),
+        (
+            Config::default().connect_timeout(Some(Duration::ZERO)),
+            "connect_timeout=Some(0ns): expected a number from 1 to 86400 seconds",
+        ),
+        (
+            Config::default().connect_timeout(Some(Duration::MAX)),
+            "connect_timeout=Some(18446744073709551615.999999999s): expected",
+        ),
+        (
+            Config::default().socket_retries(100_001),
+            "socket_retries=100001: expected a number from 0",
+        ),
+        (
+            Config::default().socket_retry_pause(Duration::from_secs(601)),
+            "socket_retry_pause=601s: expected a number from 1 to 600000 milliseconds",
+        ),
+        (
+            Config::default().ports(Some(0..=5)),
+            "ports=Some(0..=5): expected a range",
+        ),
+        (
+            Config::default().ports(Some(reversed)),
+            "ports=Some(2..=1): expected a range",
+        ),
+        (
+            Config::default().min_part(Some(127)),
+            "min_part=Some(127): expected a number from 128",
+        ),
+        (
+            Config::default().adaptive_routing_threshold(u32::MAX),
+            "adaptive_routing_threshold=4294967295: expected",
+        ),
+        (
+            Config::default().modify_retries(100_001),
+            "modify_retries=100001: expected",
+        ),
+        (
+            Config::default().modify_retry_pause(Duration::MAX),
+            "modify_retry_pause=18446744073709551615.999999999s: expected",
+        ),
+    ] {
+        let said = config.check().unwrap_err().to_string();
+        assert!(said.starts_with(says), "{said}");
     }
 }
 
 #[test]
-fn unknown_names_are_noted_in_order() {
-    let mut config = Config::default();
-    let names = ["IBNET_Z", "PATH", "NCCL_IB_TIMEOUT", "IBNET_MIN_PARTS"];
-    config.note_unknown(names.into_iter().map(str::to_owned));
-    let names: Vec<_> = config
-        .unknown_variables()
-        .iter()
-        .map(|unknown| unknown.name.as_str())
-        .collect();
-    assert_eq!(names, ["IBNET_MIN_PARTS", "IBNET_Z"]);
-    assert_eq!(
-        config.unknown_variables()[0].nearest,
-        Some("IBNET_MIN_PART")
-    );
+fn an_ack_timeout_is_at_least_what_was_asked_for() {
+    let exponent = |timeout| Config::default().ack_timeout(timeout).ack_exponent();
+    for (microseconds, expected) in [
+        (0, 1),
+        (8, 1),
+        (9, 2),
+        (4_294_967, 20),
+        (4_294_968, 21),
+        (8_796_093_022, 31),
+        (u64::MAX, 31),
+    ] {
+        let timeout = Duration::from_micros(microseconds);
+        assert_eq!(exponent(Some(timeout)), expected, "{timeout:?}");
+    }
+    assert_eq!(exponent(None), 0);
+    assert_eq!(Config::default().ack_exponent(), 20);
 }

@@ -247,7 +247,7 @@ fn warn_of_rails(own: &PeerInfo, theirs: &PeerInfo) {
     let (own, others) = (names(own), names(theirs));
     if own != others {
         tracing::warn!(
-            "the peer on {} has other devices than this end: {} and {} (NCCL_IB_WARN_RAIL_LOCAL)",
+            "the peer on {} has other devices than this end: {} and {} (`warn_rail_local`)",
             printable(&theirs.host),
             others.join(", "),
             own.join(", ")

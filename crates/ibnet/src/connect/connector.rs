@@ -27,7 +27,7 @@ use crate::memory::cts_ring::CtsRing;
 use crate::wire::cts::{SIZE_BYTES, SIZE_TABLE_BYTES};
 use crate::wire::handle::Handle;
 use crate::wire::message::{
-    Endpoints, Hello, Invalid, MAX_PATHS, Message, PeerInfo, Plan, Preferences, RemoteArea, Side,
+    Endpoints, Hello, Invalid, Message, PeerInfo, Plan, Preferences, RemoteArea, Side,
 };
 use crate::wire::service::Service;
 use crate::wire::stripe;
@@ -82,8 +82,7 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
         cookie: *call.handle.cookie(),
         info: own.info.clone(),
         preferences: Preferences {
-            // What a program sets is not checked as a variable is.
-            queue_pairs: config.queue_pairs.clamp(1, MAX_PATHS as u8),
+            queue_pairs: config.queue_pairs,
             service: call.service(),
             notify: call.options.notify,
         },

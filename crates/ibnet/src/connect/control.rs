@@ -202,7 +202,7 @@ pub(crate) fn listen(
     }
     Err(Error::socket(
         format!(
-            "listening on {}: every port from {} to {} (IBNET_PORT_RANGE) is taken",
+            "listening on {}: every port from {} to {} (`ports`) is taken",
             address.ip(),
             ports.start(),
             ports.end()
@@ -280,7 +280,7 @@ mod tests {
             let text = listen(any, Some(&without_a_free_one))
                 .unwrap_err()
                 .to_string();
-            assert!(text.contains("IBNET_PORT_RANGE"), "{text}");
+            assert!(text.contains("`ports`"), "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@
 //! 1. *Possible at all*: both ports are InfiniBand, or both are Ethernet with addresses of one
 //!    family and the same RoCE version. This is no preference: without it there is no pairing.
 //! 2. *Even*: no device of the smaller end has more partners than it must.
-//! 3. *Rail*, where the user gave rails to both (`NCCL_IB_HCA`): the same one.
+//! 3. *Rail*, where the user gave rails to both (`hca`): the same one.
 //! 4. *Subnet*: on InfiniBand the same subnet prefix (the first 8 bytes of the GID); on Ethernet
 //!    the same network. Both ends tell the length of the prefix of their address, and the longer one
 //!    counts, because each must see the other as its neighbour. Where neither end knows, /24

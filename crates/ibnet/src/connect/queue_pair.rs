@@ -208,7 +208,7 @@ impl NewQueuePair {
     pub(crate) fn to_rts(&self, join: &Join<'_>) -> Result<(), Error> {
         self.queue_pair.to_rts(&ReadyToSend {
             psn: self.psn,
-            timeout: join.config.timeout,
+            timeout: join.config.ack_exponent(),
             retry_count: retry_count(join.config, join.device),
             rnr_retry: RNR_RETRY,
             max_rd_atomic: 1,
@@ -335,7 +335,7 @@ fn destination_lid(local: &Gid, offer: &DeviceOffer) -> u16 {
         0 => {
             tracing::warn!(
                 "{} is in another subnet, and its GID {gid} names no router (FLID 0): its LID {} \
-                 hardly leads there; see NCCL_IB_ROUTABLE_FLID_GID_INDEX",
+                 hardly leads there; see `gid.flid_index`",
                 offer.name,
                 offer.lid
             );

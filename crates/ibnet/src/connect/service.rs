@@ -86,7 +86,7 @@ impl Complaints {
             return;
         }
         let why = match config.service_level {
-            Some(_) => "NCCL_IB_SL wins",
+            Some(_) => "`service_level` wins",
             None => "there are 0 to 15",
         };
         tracing::warn!(

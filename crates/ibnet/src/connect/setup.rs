@@ -220,7 +220,7 @@ impl<'a> Setup<'a> {
         Ok(())
     }
 
-    /// Does a state change, again while it is refused for a passing reason (`NCCL_IB_MQP_RETRY_ALL`, `_CNT`,
+    /// Does a state change, again while it is refused for a passing reason (`retry_modify_always`, `modify_retries`,
     /// `_SLEEP_MSEC`), with a pause that grows by its first length each time.
     async fn retry(
         &self,
@@ -236,7 +236,7 @@ impl<'a> Setup<'a> {
             if !may_pass || attempt > most {
                 return Err(error);
             }
-            tracing::info!("{error}; trying again, {attempt} of {most} (NCCL_IB_MQP_RETRY_CNT)");
+            tracing::info!("{error}; trying again, {attempt} of {most} (`modify_retries`)");
             let pause = self.config.modify_retry_pause.saturating_mul(attempt);
             waits.sleep_until(Instant::now() + pause).await?;
         }
@@ -304,7 +304,7 @@ fn fit(demand: Demand, paths: u32, limits: Limits) -> Option<Depths> {
 fn too_small(device: &Device, paths: u32) -> Error {
     Error::InvalidArgument(format!(
         "{}: {paths} queue pairs do not fit: the device allows {} requests in a queue (max_qp_wr) \
-         and {} completions (max_cqe); fewer of them do (NCCL_IB_QPS_PER_CONNECTION)",
+         and {} completions (max_cqe); fewer of them do (`queue_pairs`)",
         device.label(),
         device.attributes.max_qp_wr,
         device.attributes.max_cqe

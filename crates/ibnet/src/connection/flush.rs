@@ -15,7 +15,7 @@ use crate::memory::region::Region;
 /// What reads back through the queue pairs that lead back ([`Core::loops`](crate::connection::Core)).
 pub(crate) struct Flusher {
     /// Where the bytes that are read go; nobody looks at them. None if there are no such queue pairs:
-    /// `NCCL_GDR_FLUSH_DISABLE` is set.
+    /// `flush` is not set.
     scratch: Option<Area>,
 }
 

@@ -299,8 +299,9 @@ impl Core {
             connection: format!("{ends}, queue pair {number:#x}"),
             status: completion.status(),
             vendor: completion.vendor_error(),
-            hint: lost_address
-                .unwrap_or_else(|| hint(completion.status(), self.config().timeout, retries)),
+            hint: lost_address.unwrap_or_else(|| {
+                hint(completion.status(), self.config().ack_exponent(), retries)
+            }),
         };
         self.suspicion = Some(Ending::now(error));
         self.flags.raise(ENDING);

@@ -22,7 +22,7 @@ pub(crate) struct PathSelector {
 
 impl PathSelector {
     /// For `paths` paths over `pairs` pairs of devices. A message is cut into as many parts as there
-    /// are pairs, or with `over_all_paths` as there are paths (`NCCL_IB_SPLIT_DATA_ON_QPS`).
+    /// are pairs, or with `over_all_paths` as there are paths (`split_data`).
     pub(crate) fn new(
         policy: PathPolicy,
         paths: usize,

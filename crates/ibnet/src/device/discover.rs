@@ -181,7 +181,7 @@ fn open(
     })
 }
 
-const NOT_WANTED: &str = "not asked for by NCCL_IB_HCA";
+const NOT_WANTED: &str = "not asked for by `hca`";
 
 /// The state of a port that can be used, with an address and a partition; or the line that says why
 /// it cannot: whoever was offered it would fail at the first connection.
@@ -396,7 +396,7 @@ fn relaxed_ordering(library: &ibnet_verbs::Library, wanted: RelaxedOrdering) -> 
     let is_possible = library.supports_optional_access();
     if wanted == RelaxedOrdering::Force && !is_possible {
         tracing::warn!(
-            "NCCL_IB_PCI_RELAXED_ORDERING=1 has no effect: this libibverbs lacks \
+            "`relaxed_ordering`=1 has no effect: this libibverbs lacks \
              ibv_reg_mr_iova2 (IBVERBS_1.8)"
         );
     }

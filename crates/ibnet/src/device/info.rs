@@ -31,7 +31,7 @@ pub struct DeviceInfo {
     pub speed_mbps: u32,
     /// The directory in sysfs of the PCI device that carries the traffic; `None` for a software
     /// device. All ports of one card have the same, and so have virtual functions that are folded
-    /// into their physical one (`NCCL_IB_MERGE_VFS`). Of a virtual device that of its first
+    /// into their physical one ([`Config::merge_vfs`](crate::Config::merge_vfs)). Of a virtual device that of its first
     /// member.
     pub pci_path: Option<PathBuf>,
     /// The PCI function itself, before anything is folded.
@@ -49,10 +49,10 @@ pub struct DeviceInfo {
     /// GUID of the port in host byte order, by its first GID; the node's where that is empty. Of a
     /// virtual device that of its first member.
     pub port_guid: u64,
-    /// The rail that the user put it on (`NCCL_IB_HCA=dev:port:rail`). Of a virtual device only if
+    /// The rail that the user put it on ([`HcaFilter`](crate::HcaFilter)). Of a virtual device only if
     /// all members agree.
     pub rail: Option<u8>,
-    /// The plane that the user put it on (`NCCL_IB_HCA=dev:port:rail:plane`). Of a virtual device
+    /// The plane that the user put it on ([`HcaFilter`](crate::HcaFilter)). Of a virtual device
     /// only if all members agree.
     pub plane: Option<u8>,
     /// Whether it can reach GPU memory through a peer-memory module of the kernel (NVIDIA or AMD).
@@ -62,7 +62,7 @@ pub struct DeviceInfo {
     /// Whether data received into GPU memory must be flushed whatever the GPU: on mlx5's Data
     /// Direct path. A virtual device must if a member must.
     pub force_flush: bool,
-    /// Whether registrations may ask for relaxed PCI ordering (`NCCL_IB_PCI_RELAXED_ORDERING`).
+    /// Whether registrations may ask for relaxed PCI ordering ([`Config::relaxed_ordering`](crate::Config::relaxed_ordering)).
     pub relaxed_ordering: bool,
     /// Connections that the device can have at once: its number of queue pairs.
     pub max_connections: u32,

@@ -46,7 +46,7 @@ pub(crate) struct Nics {
 
 impl Nics {
     /// `devices` and what is known of each, in the order in which they count. `may_merge` allows
-    /// virtual devices of more than one member (`NCCL_IB_MERGE_NICS`).
+    /// virtual devices of more than one member (`merge_nics`).
     pub(crate) fn new(devices: &[Arc<Device>], may_merge: bool) -> Self {
         let list = devices
             .iter()
@@ -149,13 +149,13 @@ fn check(members: &[usize], list: &[Arc<Nic>], may_merge: bool) -> Result<Vec<us
         ));
     }
     if distinct.len() > 1 && !may_merge {
-        return refused("NCCL_IB_MERGE_NICS=0 forbids it".to_owned());
+        return refused("`merge_nics`=0 forbids it".to_owned());
     }
     let link = |member: usize| list[member].info.link_name();
     if let Some(&other) = distinct.iter().find(|&&other| link(other) != link(first)) {
         return refused(format!(
             "[{first}] {} is {} and [{other}] {} is {}; choose devices of one kind with \
-             NCCL_IB_HCA",
+             `hca`",
             list[first].info.name,
             link(first),
             list[other].info.name,

@@ -279,7 +279,7 @@ mod tests {
             ("^mlx5_1", 0),
             ("mlx5_1:2", 1),
         ] {
-            config.hca = crate::HcaFilter::parse(filter).unwrap();
+            config.hca = filter.parse::<crate::HcaFilter>().unwrap();
             let lines = unlisted(&[], library, &config);
             assert!(
                 lines[0].contains(&format!("mlx5_{missed}: ")),

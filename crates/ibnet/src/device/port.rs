@@ -250,7 +250,7 @@ impl PortCache {
             // A driver that tells no length is asked by using the index.
             Partition::Index(index) if index < length || length == 0 => Ok(index),
             Partition::Index(index) => Err(Error::InvalidArgument(format!(
-                "{}: P_Key index {index} (NCCL_IB_PKEY) in a table of {length}",
+                "{}: P_Key index {index} (`partition`) in a table of {length}",
                 self.label()
             ))),
             Partition::Value(wanted) => {
@@ -264,7 +264,7 @@ impl PortCache {
                         .map(|pkey| format!("{pkey:#06x}"))
                         .collect();
                     Error::InvalidArgument(format!(
-                        "{}: P_Key {wanted:#06x} (NCCL_IB_PKEY_VALUE) is not in its table, which \
+                        "{}: P_Key {wanted:#06x} (`partition`) is not in its table, which \
                          has {}",
                         self.label(),
                         there.join(", ")

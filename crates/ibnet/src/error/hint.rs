@@ -9,9 +9,9 @@ pub(crate) fn hint(status: WcStatus, timeout: u8, retries: u8) -> String {
         let seconds =
             4.096e-6 * f64::from(1_u32 << u32::from(timeout).min(31)) * (f64::from(retries) + 1.0);
         format!(
-            "the peer did not answer for about {seconds:.1} s ({retries} retries, \
-             NCCL_IB_RETRY_CNT, with time-out {timeout}, NCCL_IB_TIMEOUT); its process died, a link is down, or the two GIDs \
-             cannot reach each other"
+            "the peer did not answer for about {seconds:.1} s ({retries} retries, `retry_count`, with \
+             time-out 4.096 µs · 2^{timeout}, `ack_timeout`); its process died, a link is down, or the two \
+             GIDs cannot reach each other"
         )
     } else if status == WcStatus::REM_ACCESS_ERR || status == WcStatus::REM_INV_REQ_ERR {
         "the peer does not allow the access: its memory was deregistered or is smaller than said"

@@ -29,10 +29,6 @@ pub enum Error {
         reason: String,
     },
 
-    /// `NCCL_IB_DISABLE` is set.
-    #[error("disabled by NCCL_IB_DISABLE")]
-    Disabled,
-
     /// What a forked child has inherited cannot be used there.
     #[error(
         "this process was forked after the devices were opened: only the process that opened them \
@@ -138,7 +134,7 @@ pub enum Error {
     },
 
     /// A step of the handshake did not happen in time.
-    #[error("{doing}: nothing for {seconds} s (IBNET_CONNECT_TIMEOUT); is the peer alive?")]
+    #[error("{doing}: nothing for {seconds} s (`connect_timeout`); is the peer alive?")]
     Timeout {
         /// What was waited for, and from whom.
         doing: String,
@@ -251,11 +247,9 @@ impl Error {
             Self::InvalidArgument(_) | Self::BadHandle(_) | Self::StaleRequest { .. } => {
                 ErrorKind::InvalidArgument
             }
-            Self::Config(_)
-            | Self::Disabled
-            | Self::Forked
-            | Self::Unmergeable { .. }
-            | Self::Unpairable { .. } => ErrorKind::InvalidUsage,
+            Self::Config(_) | Self::Forked | Self::Unmergeable { .. } | Self::Unpairable { .. } => {
+                ErrorKind::InvalidUsage
+            }
             Self::Timeout { .. } => ErrorKind::Timeout,
         }
     }

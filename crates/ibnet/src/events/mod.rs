@@ -105,7 +105,7 @@ const ALARM: u64 = 1;
 
 impl EventThread {
     /// Starts the thread. `returns_events` says whether fatal events end the connections that they
-    /// hit (`NCCL_IB_RETURN_ASYNC_EVENTS`).
+    /// hit (`return_async_events`).
     pub(crate) fn start(returns_events: bool) -> Result<Self, Error> {
         let failed = |errno: Errno| Error::system("starting the events thread", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;

@@ -29,9 +29,12 @@ pub fn config(data: &[u8]) {
         .collect();
     let value_of = |name: &str| variables.get(name).map(|value| (*value).to_owned());
     match Config::from_variables(&value_of) {
-        Ok(config) => within_bounds(&config),
+        Ok(config) => {
+            config.check().expect("the environment is held to the same");
+            within_bounds(&config);
+        }
         Err(error) => {
-            let given = value_of(error.variable).expect("it names a variable that was set");
+            let given = value_of(error.setting).expect("it names a variable that was set");
             assert!(!error.expected.is_empty());
             assert_eq!(given.trim(), error.value);
         }
@@ -44,7 +47,7 @@ pub fn config(data: &[u8]) {
 /// Every number that is accepted can be used as it is (pitfall 21).
 fn within_bounds(config: &Config) {
     assert!(
-        config.timeout <= 31
+        config.ack_exponent() <= 31
             && config.retry_count <= 7
             && config.service_level.is_none_or(|level| level <= 15)
     );
@@ -68,7 +71,7 @@ fn within_bounds(config: &Config) {
     });
     let wanted = Wanted {
         filter: &config.interfaces,
-        family: config.family,
+        family: config.socket_family,
         near: None,
     };
     if let Ok(choice) = choose(&interfaces, &wanted) {
@@ -79,7 +82,7 @@ fn within_bounds(config: &Config) {
 
 /// A filter of devices and its opposite.
 fn filter(text: &str) {
-    let Ok(filter) = HcaFilter::parse(text) else {
+    let Ok(filter) = text.parse::<HcaFilter>() else {
         return;
     };
     let text = text.trim();
@@ -103,7 +106,7 @@ fn filter(text: &str) {
     for (name, port) in [("mlx5_0", 1), ("mlx5_0", 2), ("mlx5_10", 1), ("rxe0", 255)] {
         if !names_any {
             assert!(filter.admits(name, port), "pitfall 18");
-        } else if let Ok(opposite) = HcaFilter::parse(&opposite) {
+        } else if let Ok(opposite) = opposite.parse::<HcaFilter>() {
             assert_ne!(filter.admits(name, port), opposite.admits(name, port));
         }
         if is_exclusion {

@@ -39,12 +39,9 @@ impl Transport {
     /// Loads libibverbs and opens the devices that `config` admits.
     ///
     /// # Errors
-    /// [`Error::Disabled`], [`Error::LibraryMissing`] or [`Error::NoDevices`], each with its
-    /// reason; or what the system said.
+    /// [`Error::Config`] for a field out of range; [`Error::LibraryMissing`] or [`Error::NoDevices`], each
+    /// with its reason; or what the system said.
     pub fn open(config: Config) -> Result<Self, Error> {
-        if config.disabled {
-            return Err(Error::Disabled);
-        }
         let library = match &config.library {
             Some(path) => ibnet_verbs::Library::load_from(path),
             None => ibnet_verbs::Library::load(),
@@ -55,11 +52,10 @@ impl Transport {
     /// Opens the devices of `library` that `config` admits.
     ///
     /// # Errors
-    /// [`Error::Disabled`] or [`Error::NoDevices`] with its reason; or what the system said.
+    /// [`Error::Config`] for a field out of range, [`Error::NoDevices`] with its reason, or what the system
+    /// said.
     pub fn with_library(library: ibnet_verbs::Library, config: Config) -> Result<Self, Error> {
-        if config.disabled {
-            return Err(Error::Disabled);
-        }
+        config.check()?;
         // Before anything is registered, or it has no effect (pitfall 67). Not where the kernel
         // copies pinned pages: older libibverbs then keep registered memory out of children all the
         // same, which splits a mapping for each registration and ends a child that reads it.
@@ -132,7 +128,7 @@ impl Transport {
     ///
     /// # Errors
     /// [`Error::Unmergeable`] for no device or more than 8, an index without a device, a virtual
-    /// member, different link layers, or more than one device with `NCCL_IB_MERGE_NICS=0`. Nothing
+    /// member, different link layers, or more than one device with [`Config::merge_nics`] off. Nothing
     /// is changed then.
     pub fn merge(&self, devices: &[usize]) -> Result<usize, Error> {
         self.shared.nics.merge(devices)

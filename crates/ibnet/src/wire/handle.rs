@@ -1,13 +1,16 @@
 //! The handle that a listener gives away and a peer connects with.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::str::FromStr;
 
 use crate::error::Error;
 
 /// Where a listener can be reached, and the cookie that proves that somebody was told.
 ///
 /// A plain value of 64 bytes, position independent, that travels to the peer by whatever means the
-/// application has (NCCL: its bootstrap network). Layout, all numbers big-endian:
+/// application has (NCCL: its bootstrap network): as bytes, or as text, which is 128 hexadecimal digits.
+/// Layout, all numbers big-endian:
 ///
 /// | bytes | what |
 /// |---|---|
@@ -19,7 +22,7 @@ use crate::error::Error;
 /// | 24..28 | IPv6 scope id |
 /// | 28..44 | cookie |
 /// | 44..64 | further addresses of the listener's host, as many as there is room for: each its family, 4 or 6, and 4 or 16 bytes; then zeros |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Handle {
     address: SocketAddr,
     cookie: Cookie,
@@ -165,6 +168,39 @@ impl Handle {
     }
 }
 
+/// Without the cookie: who reads a log need not be admitted.
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The whole handle in hexadecimal digits, for the peer.
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = self.to_bytes().into_iter();
+        bytes.try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Reads what `Display` writes.
+///
+/// # Errors
+/// [`Error::BadHandle`].
+impl FromStr for Handle {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let digits: Option<Vec<u32>> = text.trim().chars().map(|c| c.to_digit(16)).collect();
+        let digits = digits.filter(|digits| digits.len() == 2 * Self::SIZE);
+        let digits = digits.ok_or(Error::BadHandle("expected 128 hexadecimal digits"))?;
+        let bytes = digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8);
+        Self::from_bytes(&bytes.collect::<Vec<_>>())
+    }
+}
+
 /// The first of the further addresses, and what comes after it.
 fn next_other(bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
     let (family, rest) = bytes.split_first()?;
@@ -227,11 +263,41 @@ mod tests {
         ] {
             let original = handle(address);
             assert_eq!(Handle::from_bytes(&original.to_bytes()).unwrap(), original);
+            assert_eq!(original.to_string().parse::<Handle>().unwrap(), original);
             // A larger buffer, as NCCL's of 128 bytes, is fine.
             let mut wide = [0xaa; 128];
             wide[..Handle::SIZE].copy_from_slice(&original.to_bytes());
             assert_eq!(Handle::from_bytes(&wide).unwrap(), original);
         }
+    }
+
+    #[test]
+    fn a_text_is_128_digits() {
+        let text = handle("10.1.2.3:4567").to_string();
+        assert!(text.starts_with("49424e54") && text.len() == 128, "{text}");
+        assert!(format!(" {text}\n").parse::<Handle>().is_ok());
+        let long = format!("{text}00");
+        for bad in [
+            "",
+            "0",
+            "zz",
+            "+1",
+            "0102",
+            "ä",
+            &"0".repeat(128),
+            &text[..126],
+            &long,
+        ] {
+            assert!(bad.parse::<Handle>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn its_cookie_is_not_shown_in_logs() {
+        assert_eq!(
+            format!("{:?}", handle("10.1.2.3:4567")),
+            "Handle { address: 10.1.2.3:4567, .. }"
+        );
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(crate) struct DeviceOffer {
     pub(crate) mtu: u32,
     /// Bytes.
     pub(crate) max_message: u32,
-    /// Whether the fabric may reorder packets (`NCCL_IB_ADAPTIVE_ROUTING`).
+    /// Whether the fabric may reorder packets (`adaptive_routing`).
     pub(crate) reorders: bool,
 }
 

@@ -311,7 +311,7 @@ const LAYOUTS: &[Layout] = &[
          rdma mlx5_8 on virtual guid=c8 : eth 4xHDR gid=192.168.5.3",
         "mlx5_0:1 200000 #0 gid 10.1.2.3
          mlx5_1:1 200000 #0 gid 10.1.3.3
-         - mlx5_8:1: no usable GID: no address lies in NCCL_IB_ADDR_RANGE=10.1.0.0/16
+         - mlx5_8:1: no usable GID: no address lies in `ranges`=10.1.0.0/16
          - 192.168.5.3",
     ),
     with(
@@ -319,7 +319,7 @@ const LAYOUTS: &[Layout] = &[
         "no NIC in the range: the table of each",
         "rdma mlx5_0 on virtual guid=c1 : eth 4xHDR gid=10.1.2.3
          rdma mlx5_8 on virtual guid=c8 : eth 4xHDR gid=192.168.5.3",
-        "- mlx5_0:1: no usable GID: no address lies in NCCL_IB_ADDR_RANGE=10.9.0.0/16
+        "- mlx5_0:1: no usable GID: no address lies in `ranges`=10.9.0.0/16
          - 10.1.2.3
          - mlx5_8:1: no usable GID
          - 192.168.5.3",
@@ -330,7 +330,7 @@ const LAYOUTS: &[Layout] = &[
         "rdma mlx5_0 on virtual guid=c1 : ib 4xHDR pkeys=ffff,8001
          rdma mlx5_8 on virtual guid=c8 : ib 4xHDR",
         "mlx5_0:1 200000 #0
-         - mlx5_8:1: P_Key 0x8001 (NCCL_IB_PKEY_VALUE) is not in its table",
+         - mlx5_8:1: P_Key 0x8001 (`partition`) is not in its table",
     ),
     layout(
         "pods that share a device, each with a net1 of the same number: the address says whose",

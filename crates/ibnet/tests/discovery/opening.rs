@@ -4,7 +4,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
-use ibnet::{Config, Error, HcaFilter, Transport};
+use ibnet::{Config, Error, Transport};
 use ibnet_simverbs::{DeviceSpec, Fabric, Verb, When};
 use nix::errno::Errno;
 
@@ -124,10 +124,7 @@ fn what_is_not_wanted_is_neither_opened_nor_warned_of() {
     let transport = machine
         .open(&fabric, &[("NCCL_IB_HCA", "^mlx5_1")])
         .unwrap();
-    assert_eq!(
-        transport.left_out(),
-        ["mlx5_1: not asked for by NCCL_IB_HCA"]
-    );
+    assert_eq!(transport.left_out(), ["mlx5_1: not asked for by `hca`"]);
 }
 
 #[test]
@@ -172,14 +169,26 @@ fn a_machine_without_any_says_what_could_be_missing() {
 }
 
 #[test]
-fn disabled_is_disabled() {
+fn a_program_that_has_no_other_network_is_not_switched_off() {
+    let machine = Machine::new("rdma a0 on virtual : ib 4xNDR");
+    let variables = [("NCCL_IB_DISABLE", "1")];
+    assert!(machine.config(&variables).disabled);
+    let transport = machine.open(&machine.fabric(), &variables).unwrap();
+    assert_eq!(transport.devices().len(), 1);
+}
+
+#[test]
+fn a_field_out_of_range_is_an_error_before_anything_is_opened() {
     let machine = Machine::new("rdma a0 on virtual : ib 4xNDR");
     let fabric = machine.fabric();
-    let error = machine
-        .open(&fabric, &[("NCCL_IB_DISABLE", "1")])
-        .err()
-        .unwrap();
-    assert!(matches!(error, Error::Disabled));
+    let config = machine.config(&[]).retry_count(99);
+    let error = Transport::with_library(machine.library(&fabric), config);
+    let error = error.err().unwrap();
+    assert!(matches!(error, Error::Config(_)));
+    assert_eq!(
+        error.to_string(),
+        "retry_count=99: expected a number from 0 to 7"
+    );
     assert!(fabric.live_objects().is_empty());
 }
 
@@ -227,7 +236,7 @@ fn two_transports_at_once_have_all_devices_each() {
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut config = Config::default();
-                config.hca = HcaFilter::parse("a").unwrap();
+                config.hca = "a".parse().unwrap();
                 let transport = Transport::with_library(fabric.library(), config).unwrap();
                 assert_eq!(transport.devices().len(), 20);
             });

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Config, ConnectOptions, Connecting, Error, Handle, HcaFilter, InterfaceFilter, Listener,
-    RecvConnection, SendConnection, Transport, Unposted,
+    Config, ConnectOptions, Connecting, Error, Handle, Listener, RecvConnection, SendConnection,
+    Transport, Unposted,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric, LiveObjects};
 
@@ -62,10 +62,11 @@ impl Stage {
     /// milliseconds.
     pub(crate) fn open(&self, device: &str, change: impl FnOnce(&mut Config)) -> Transport {
         let mut config = Config::default();
-        config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo").unwrap();
+        config.hca = format!("={device}").parse().unwrap();
+        config.interfaces = "=lo".parse().unwrap();
         config.connect_timeout = Some(Duration::from_secs(10));
-        (config.timeout, config.retry_count) = (10, 1);
+        config.ack_timeout = Some(Duration::from_millis(4));
+        config.retry_count = 1;
         change(&mut config);
         Transport::with_library(self.fabric.library(), config).unwrap()
     }

@@ -51,11 +51,7 @@ fn a_client_that_stalls_in_any_state_is_dropped_at_the_deadline() {
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
         says(
             error,
-            &[
-                "on real",
-                "the client's queue pairs",
-                "IBNET_CONNECT_TIMEOUT",
-            ],
+            &["on real", "the client's queue pairs", "`connect_timeout`"],
         );
         until(|| line.has_ended().then_some(()));
         let name = line.name();
@@ -121,7 +117,7 @@ fn a_listener_that_stalls_in_any_state_is_given_up_at_the_deadline() {
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
         says(
             &error,
-            &["connecting real", &at, waiting_for, "IBNET_CONNECT_TIMEOUT"],
+            &["connecting real", &at, waiting_for, "`connect_timeout`"],
         );
         until(|| line.has_ended().then_some(()));
     }

@@ -189,7 +189,7 @@ fn who_cannot_reach_a_listener_is_told_of_the_other_addresses_of_its_host() {
             ("NCCL_SOCKET_IFNAME", "eth0"),
         ];
         let address = handle.address();
-        let from = format!("{address} from eth0 10.1.2.3 (NCCL_SOCKET_IFNAME)");
+        let from = format!("{address} from eth0 10.1.2.3 (`interfaces`)");
         says(&fabric, &impatient, &handle, &["refused", &from]);
 
         // Nothing answers: the neighbour is not there.

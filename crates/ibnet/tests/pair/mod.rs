@@ -1,16 +1,14 @@
 //! Both ends of a connection, on a fabric with devices sim0 and sim1.
 
-use ibnet::{
-    Config, ConnectOptions, HcaFilter, InterfaceFilter, RecvConnection, SendConnection, Transport,
-};
+use ibnet::{Config, ConnectOptions, RecvConnection, SendConnection, Transport};
 use ibnet_simverbs::Fabric;
 use ibnet_verbs::Library;
 
 /// A transport on one device.
 pub(crate) fn open(library: Library, device: &str) -> Transport {
     let mut config = Config::default();
-    config.hca = HcaFilter::parse(&format!("={device}")).unwrap();
-    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
+    config.hca = format!("={device}").parse().unwrap();
+    config.interfaces = "=lo".parse().unwrap();
     Transport::with_library(library, config).unwrap()
 }
 

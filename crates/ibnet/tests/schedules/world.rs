@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Config, ConnectOptions, HcaFilter, InterfaceFilter, ListenOptions, PathPolicy, RecvConnection,
-    SendConnection, Transport,
+    Config, ConnectOptions, ListenOptions, PathPolicy, RecvConnection, SendConnection, Transport,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric, Limits, PortSpec, Random};
 use ibnet_verbs::Mtu;
@@ -116,14 +115,9 @@ impl World {
 
     pub(crate) fn connect(&self) -> Result<(SendConnection, RecvConnection), ibnet::Error> {
         let ((from, sender), (to, receiver)) = (self.open(&self.sender), self.open(&self.receiver));
-        let options = ListenOptions {
-            notify: self.receiver.notify,
-        };
+        let options = ListenOptions::default().notify(self.receiver.notify);
         let mut listener = to.listen_with(receiver, options).unwrap();
-        let options = ConnectOptions {
-            notify: self.sender.notify,
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::default().notify(self.sender.notify);
         let mut connecting = from.connect(sender, &listener.handle(), options).unwrap();
         let (mut sending, mut receiving) = (None, None);
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -198,8 +192,8 @@ fn device(
 
 fn config(random: &mut Random, devices: &[String]) -> Config {
     let mut config = Config::default();
-    config.hca = HcaFilter::parse(&format!("={}", devices.join(","))).unwrap();
-    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
+    config.hca = format!("={}", devices.join(",")).parse().unwrap();
+    config.interfaces = "=lo".parse().unwrap();
     config.queue_pairs = [1, 1, 2, 3][random.index(4)];
     config.split_data = random.chance(2);
     config.min_part = [Some(128), Some(1024), None][random.index(3)];

@@ -7,8 +7,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Buffer, Config, ConnectOptions, InterfaceFilter, ListenOptions, RecvConnection, SendConnection,
-    Transport,
+    Buffer, Config, ConnectOptions, ListenOptions, RecvConnection, SendConnection, Transport,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric};
 
@@ -30,7 +29,7 @@ pub(crate) fn fabric() -> Fabric {
 
 pub(crate) fn config() -> Config {
     let mut config = Config::default();
-    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
+    config.interfaces = "=lo".parse().unwrap();
     config
 }
 
@@ -78,14 +77,11 @@ pub(crate) fn connect_devices(
 }
 
 pub(crate) fn listen_options(notify: bool) -> ListenOptions {
-    ListenOptions { notify }
+    ListenOptions::default().notify(notify)
 }
 
 pub(crate) fn connect_options(notify: bool) -> ConnectOptions {
-    ConnectOptions {
-        notify,
-        ..ConnectOptions::default()
-    }
+    ConnectOptions::default().notify(notify)
 }
 
 pub(crate) fn sent(sending: &SendConnection, bytes: &[u8]) -> Buffer {

@@ -200,10 +200,7 @@ fn ends_whose_devices_have_other_names_are_told_of_where_that_is_wanted() {
         let lines = log.lines();
         assert_eq!(lines.len(), expected, "{setting:?}: {lines:?}");
         for line in lines {
-            assert!(
-                line.contains("s0:1 and r0:1 (NCCL_IB_WARN_RAIL_LOCAL)"),
-                "{line}"
-            );
+            assert!(line.contains("s0:1 and r0:1 (`warn_rail_local`)"), "{line}");
         }
     }
     // The same device at both ends is no reason.

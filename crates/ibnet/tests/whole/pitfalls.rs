@@ -5,9 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::os::raw::{c_int, c_uint, c_void};
 use std::sync::{OnceLock, mpsc};
 
-use ibnet::{
-    Config, HcaFilter, InterfaceFilter, RecvBuffer, RecvConnection, SendConnection, Transport,
-};
+use ibnet::{Config, RecvBuffer, RecvConnection, SendConnection, Transport};
 use ibnet_simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec, Verb, When};
 use ibnet_verbs::sys::{ibv_mr, ibv_pd, ibv_qp};
 use ibnet_verbs::{Functions, Library, QueuePairState};
@@ -158,8 +156,8 @@ fn a_test_takes_one_batch_for_whichever_requests_it_is() {
 /// The end on the one device whose name begins with `side`.
 fn open(library: &Library, side: &str) -> End {
     let mut config = Config::default();
-    config.hca = HcaFilter::parse(side).unwrap();
-    config.interfaces = InterfaceFilter::parse("=lo").unwrap();
+    config.hca = side.parse().unwrap();
+    config.interfaces = "=lo".parse().unwrap();
     End {
         transport: Transport::with_library(library.clone(), config).unwrap(),
         device: 0,

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Buffer, Config, ConnectOptions, Connecting, Error, HcaFilter, InterfaceFilter, Listener,
-    RecvConnection, SendConnection, Transport,
+    Buffer, Config, ConnectOptions, Connecting, Error, Listener, RecvConnection, SendConnection,
+    Transport,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric};
 
@@ -51,8 +51,8 @@ impl End {
     }
 
     fn with(fabric: &Fabric, side: &str, mut config: Config) -> Self {
-        config.hca = HcaFilter::parse(side).unwrap();
-        config.interfaces = InterfaceFilter::parse("=lo").unwrap();
+        config.hca = side.parse().unwrap();
+        config.interfaces = "=lo".parse().unwrap();
         if let Some(sysfs) = fabric.sysfs_root() {
             config.sysfs = sysfs.to_owned();
         }

@@ -25,10 +25,7 @@ fn services(
 ) -> ([(u8, Option<u8>); 3], Vec<String>) {
     let sender = End::of_variables(fabric, "s", sender);
     let receiver = End::of_variables(fabric, "r", receiver);
-    let options = ConnectOptions {
-        traffic_class: wish,
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions::default().traffic_class(wish);
     let log = Log::of(Level::INFO);
     let connections = tracing::subscriber::with_default(log.clone(), || {
         [(), ()].map(|()| {
@@ -69,8 +66,8 @@ fn a_traffic_class_is_the_service_level_on_infiniband_where_there_is_such_a_leve
         (Some(200), &sl("-1"), 0, Some("there are 0 to 15")),
         (None, &sl("3"), 3, None),
         (Some(3), &sl("3"), 3, None),
-        (Some(5), &sl("3"), 3, Some("NCCL_IB_SL wins")),
-        (Some(5), &sl("0"), 0, Some("NCCL_IB_SL wins")),
+        (Some(5), &sl("3"), 3, Some("`service_level` wins")),
+        (Some(5), &sl("0"), 0, Some("`service_level` wins")),
     ] {
         let fabric = build([DeviceSpec::infiniband("s0"), DeviceSpec::infiniband("r0")]);
         // The sender decides for both directions, whatever the receiver's environment says.

@@ -16,6 +16,7 @@
 mod lines;
 mod subscriber;
 mod subsystem;
+mod variables;
 
 use std::ffi::{CString, c_char, c_int, c_ulong};
 use std::mem;

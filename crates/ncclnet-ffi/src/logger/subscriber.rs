@@ -10,6 +10,7 @@ use tracing_core::{Event, Level, LevelFilter, Metadata, Subscriber};
 
 use super::lines::Lines;
 use super::subsystem;
+use super::variables::name_variables;
 use crate::abi::{LOG_INFO, LOG_TRACE, LOG_WARN, SUBSYS_ALL};
 
 /// Forwards every event down to [`Level::DEBUG`] to the installed logger.
@@ -64,7 +65,7 @@ impl Subscriber for Forwarder {
 
         let mut text = Text::default();
         event.record(&mut text);
-        for part in Lines::of(&text.finish()) {
+        for part in Lines::of(&name_variables(&text.finish())) {
             super::send(level, flags, &origin, line, &part);
         }
     }

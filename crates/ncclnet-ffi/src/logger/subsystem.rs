@@ -11,7 +11,7 @@ use crate::abi::{SUBSYS_ENV, SUBSYS_INIT, SUBSYS_NET, SUBSYS_REG};
 /// The flags for the event target `target`, a module path.
 pub(super) fn of(target: &str) -> c_ulong {
     let special = target.split("::").find_map(|module| match module {
-        "config" | "settings" => Some(SUBSYS_ENV),
+        "config" => Some(SUBSYS_ENV),
         "memory" | "region" | "registrar" | "mr" | "ibnet_mrcache" => Some(SUBSYS_REG),
         "library" | "device" | "devices" | "nic" | "description" | "transport" | "lifecycle"
         | "gid" | "ibnet_gid" | "listening" | "listener" | "client" | "connect" | "connection"
@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn modules_have_their_subsystem() {
         assert_eq!(of("ibnet::config"), SUBSYS_NET | SUBSYS_ENV);
-        assert_eq!(of("ncclnet_ffi::plugin::settings"), SUBSYS_NET | SUBSYS_ENV);
+        assert_eq!(of("ibnet::config::environment"), SUBSYS_NET | SUBSYS_ENV);
         assert_eq!(of("ibnet::device"), SUBSYS_NET | SUBSYS_INIT);
         assert_eq!(of("ibnet::handshake::listener"), SUBSYS_NET | SUBSYS_INIT);
         // Both ends of a connection say of it what it is.

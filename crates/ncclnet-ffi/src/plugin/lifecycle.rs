@@ -22,7 +22,7 @@ use ibnet_verbs::Library;
 
 use super::device::Devices;
 use super::objects::{self, CONTEXTS};
-use super::{pending, settings};
+use super::pending;
 use crate::abi::{CONFIG_UNDEFINED, DebugLogger, TRAFFIC_CLASS_UNDEFINED};
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId};
@@ -176,7 +176,12 @@ fn open(version: u32) -> Result<Open, Fault> {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .clone();
-    let mut config = settings::find(provided).map_err(cannot_start)?;
+    let mut config = provided
+        .map_or_else(Config::from_env, Ok)
+        .map_err(|error| cannot_start(error.into()))?;
+    if config.disabled {
+        return Err(Fault::usage("disabled by NCCL_IB_DISABLE"));
+    }
     if let Some(root) = &*SYSFS.lock().unwrap_or_else(PoisonError::into_inner) {
         config.sysfs.clone_from(root);
     }
@@ -200,18 +205,13 @@ fn open(version: u32) -> Result<Open, Fault> {
     Ok(open)
 }
 
-/// Why the transport cannot be opened, and what that means to the job unless it was asked for: NCCL
-/// takes the next network that starts, in this process alone.
+/// Why the transport cannot be opened, and what that means to the job: NCCL takes the next network that
+/// starts, in this process alone.
 fn cannot_start(error: ibnet::Error) -> Fault {
-    let is_wanted = matches!(error, ibnet::Error::Disabled);
-    let fault = Fault::from(error);
-    match is_wanted {
-        true => fault,
-        false => fault.with(
-            "; this rank will now use another network than its peers, unless NCCL_NET=IBNET is set, \
-             with which it fails at once",
-        ),
-    }
+    Fault::from(error).with(
+        "; this rank will now use another network than its peers, unless NCCL_NET=IBNET is set, \
+         with which it fails at once",
+    )
 }
 
 /// Lets the transport go if nobody needs it. Called under the lock of [`USERS`].

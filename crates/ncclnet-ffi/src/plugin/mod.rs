@@ -1,8 +1,7 @@
 //! What NCCL's interface needs beside the transport, which is `ibnet`. Nothing in here knows a version of the
 //! interface.
 //!
-//! - [`lifecycle`] has the shared transport, contexts, initialisation and teardown; [`settings`] says what
-//!   the environment has changed;
+//! - [`lifecycle`] has the shared transport, contexts, initialisation and teardown;
 //! - [`device`] has the devices by NCCL's [`numbering`], with their [`properties`] and [`names`], and makes
 //!   virtual ones; [`description`] says what they are in the log;
 //! - [`pending`] has connections in the making, [`listening`] the listeners that accept by themselves;
@@ -17,4 +16,3 @@ mod numbering;
 pub(crate) mod objects;
 pub(crate) mod pending;
 mod properties;
-mod settings;

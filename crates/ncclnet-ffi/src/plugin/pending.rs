@@ -49,10 +49,7 @@ pub(crate) fn poll(key: &Key, transport: &Transport) -> Result<Option<SendConnec
 /// Begins to make the connection of `key`.
 pub(crate) fn begin(key: &Key, transport: &Transport) -> Result<Connecting, Fault> {
     let handle = Handle::from_bytes(&key.handle)?;
-    let options = ConnectOptions {
-        traffic_class: key.traffic_class,
-        ..ConnectOptions::default()
-    };
+    let options = ConnectOptions::default().traffic_class(key.traffic_class);
     Ok(transport.connect(key.device, &handle, options)?)
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ibnet::{ConnectOptions, HcaFilter, Transport};
+use ibnet::{ConnectOptions, Transport};
 
 use super::programs::run;
 use super::solo;
@@ -37,7 +37,7 @@ fn follow_every_change(cast: &mut Cast) -> Result<(), Failure> {
     };
     link.address("add", "198.18.92.1/24")?;
     let transport = cast.transport_with(|config| {
-        config.hca = HcaFilter::parse(&format!("={DEVICE}")).unwrap_or_default();
+        config.hca = format!("={DEVICE}").parse().unwrap_or_default();
     })?;
     let expect = |address: &str| -> Result<(), Failure> {
         expect_choice(&transport, address)?;

@@ -309,13 +309,13 @@ fn no_such_device(cast: &mut Cast) -> Result<(), Failure> {
         })?;
     }
     let outcome = cast.transport_with(|config| {
-        config.hca = ibnet::HcaFilter::parse("=nonexistent").unwrap_or_default();
+        config.hca = "=nonexistent".parse().unwrap_or_default();
     });
     let text = outcome
         .err()
         .map(|error| error.to_string())
         .unwrap_or_default();
-    ensure(text.contains("NCCL_IB_HCA"), || {
+    ensure(text.contains("`hca`"), || {
         format!("the reason is missing: {text:?}")
     })
 }

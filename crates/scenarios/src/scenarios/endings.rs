@@ -299,7 +299,7 @@ fn cut_off_sender(cast: &mut Cast) -> Result<(), Failure> {
     }
     // Gives up after some 30 ms instead of half a minute; Soft-RoCE takes 7 retries for endless.
     let transport = cast.transport_with(|config| {
-        config.timeout = 10;
+        config.ack_timeout = Some(Duration::from_millis(4));
         config.retry_count = 7;
     })?;
     let mut sending = cast.connect_to(0, &transport)?;

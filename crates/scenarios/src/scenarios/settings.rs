@@ -114,10 +114,10 @@ const CASES: &[Case] = &[
     case(
         "timeouts and retries",
         |c| {
-            c.timeout = 14;
+            c.ack_timeout = Some(Duration::from_millis(60));
             c.retry_count = 3;
         },
-        |c| c.timeout = 18,
+        |c| c.ack_timeout = Some(Duration::from_secs(1)),
     ),
     case(
         "everything at the receiver, nothing at the sender",

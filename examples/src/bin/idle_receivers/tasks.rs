@@ -19,7 +19,7 @@ pub(crate) async fn connect_all(
     [from, to]: [usize; 2],
     options: &Options,
 ) -> Outcome<Vec<(SendConnection, RecvConnection)>> {
-    let mut listener = transport.listen_with(to, ListenOptions { notify: true })?;
+    let mut listener = transport.listen_with(to, ListenOptions::default().notify(true))?;
     let handle = listener.handle();
     let connections = options.connections;
     let accepting = tokio::spawn(async move {
@@ -37,10 +37,7 @@ pub(crate) async fn connect_all(
         {
             sending.push(connected??);
         }
-        let options = ConnectOptions {
-            notify: true,
-            ..ConnectOptions::default()
-        };
+        let options = ConnectOptions::default().notify(true);
         // A connection in the making is a future itself.
         connecting.spawn(transport.connect(from, &handle, options)?);
     }

@@ -27,10 +27,7 @@ pub(crate) fn send(
     options: &Options,
 ) -> Outcome<()> {
     // There are more senders than processors: each sleeps until a buffer is announced to it.
-    let sleeping = ConnectOptions {
-        notify: true,
-        ..ConnectOptions::default()
-    };
+    let sleeping = ConnectOptions::default().notify(true);
     let connecting = transport.connect(device, handle, sleeping)?;
     let Ok(mut sending) = connecting.wait_timeout(PATIENCE)? else {
         return Err("the receiver does not accept".into());

@@ -22,10 +22,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use ibnet::{Config, ConnectOptions, Handle, HcaFilter, Transport};
+use ibnet::{Config, ConnectOptions, Handle, Transport};
 use ibnet_examples::{
-    Devices, Simulator, Wanted, check_name, check_real, conclude, die_with_parent, from_text,
-    refuse, say, show_warnings, to_text,
+    Devices, Simulator, Wanted, check_name, check_real, conclude, die_with_parent, refuse, say,
+    show_warnings,
 };
 use measure::{End, Outcome};
 use options::{Options, Role};
@@ -84,7 +84,7 @@ fn between_processes(options: &Options, transport: &Transport) -> Outcome<()> {
         if line.trim().is_empty() {
             return Err("the peer did not start to listen, as it says above".into());
         }
-        connect(options, transport, &from_text(&line)?)
+        connect(options, transport, &line.parse()?)
     })();
     if outcome.is_err() {
         let _ = peer.kill();
@@ -136,7 +136,7 @@ fn between_threads(options: &Options, simulator: &Simulator, mut settings: Confi
 /// The settings with one device of all, if one is named.
 fn only(device: Option<&str>, mut config: Config) -> Outcome<Config> {
     if let Some(device) = device {
-        config.hca = HcaFilter::parse(&format!("={device}")).map_err(|invalid| invalid.0)?;
+        config.hca = format!("={device}").parse()?;
     }
     Ok(config)
 }
@@ -152,14 +152,14 @@ fn open_real(device: Option<&str>) -> Outcome<Transport> {
 fn listen_alone(options: &Options) -> Outcome<()> {
     let transport = open_real(options.device.as_deref())?;
     listen(options, &transport, |handle| {
-        say!("{}", to_text(handle));
+        say!("{handle}");
         Ok(())
     })
 }
 
 /// The second of two hosts.
 fn connect_alone(options: &Options, handle: &str) -> Outcome<()> {
-    let handle = from_text(handle)?;
+    let handle: Handle = handle.parse()?;
     let transport = open_real(options.device.as_deref())?;
     say!("# ping-pong on real devices");
     connect(options, &transport, &handle)

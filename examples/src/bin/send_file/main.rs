@@ -27,9 +27,7 @@ use std::thread;
 use std::time::Duration;
 
 use ibnet::{ConnectOptions, Handle, ListenOptions, Transport};
-use ibnet_examples::{
-    Arguments, Scene, conclude, from_text, index_of, refuse, say, show_warnings, to_text,
-};
+use ibnet_examples::{Arguments, Scene, conclude, index_of, refuse, say, show_warnings};
 use options::{Options, Role};
 use transfer::Source;
 
@@ -92,12 +90,12 @@ fn run(options: &Options) -> Outcome<()> {
             })
         }
         Role::Listen { output } => receive(transport, own, output, None, |handle| {
-            say!("{}", to_text(handle));
+            say!("{handle}");
             Ok(())
         }),
         Role::Connect { handle, file } => {
             let source = Source::open(file)?;
-            send(transport, own, &from_text(handle)?, source, options)
+            send(transport, own, &handle.parse()?, source, options)
         }
     }
 }
@@ -110,10 +108,7 @@ fn send(
     source: Source,
     options: &Options,
 ) -> Outcome<()> {
-    let connect = ConnectOptions {
-        notify: true,
-        ..ConnectOptions::default()
-    };
+    let connect = ConnectOptions::default().notify(true);
     let mut sending = transport.connect(device, handle, connect)?.wait()?;
     say!("# {}", sending.description());
     transfer::send(&mut sending, source, options.chunk)?;
@@ -127,7 +122,7 @@ fn receive(
     patience: Option<Duration>,
     tell: impl FnOnce(&Handle) -> Outcome<()>,
 ) -> Outcome<()> {
-    let mut listener = transport.listen_with(device, ListenOptions { notify: true })?;
+    let mut listener = transport.listen_with(device, ListenOptions::default().notify(true))?;
     tell(&listener.handle())?;
     let mut receiving = match patience {
         None => listener.accept()?,

@@ -165,7 +165,7 @@ pub(crate) fn choose(interfaces: &[Interface], wanted: &Wanted<'_>) -> Result<Ch
 /// Why an interface cannot be used.
 fn unusable_interface(interface: &Interface, wanted: &Wanted<'_>) -> Option<&'static str> {
     if !wanted.filter.admits(&interface.name) {
-        Some("left out by NCCL_SOCKET_IFNAME")
+        Some("left out by `interfaces`")
     } else if interface.state == State::Down {
         Some("down")
     } else {
@@ -177,7 +177,7 @@ fn unusable_interface(interface: &Interface, wanted: &Wanted<'_>) -> Option<&'st
 fn unusable_address(address: &Address, wanted: &Wanted<'_>) -> Option<&'static str> {
     match (wanted.family, address.address) {
         (Some(Family::V4), SocketAddr::V6(_)) | (Some(Family::V6), SocketAddr::V4(_)) => {
-            Some("left out by the family of addresses, NCCL_SOCKET_FAMILY or the peer's")
+            Some("left out by the family of addresses, `socket_family` or the peer's")
         }
         // NCCL skips the IPv6 loop-back address: on many hosts it does not answer.
         (_, SocketAddr::V6(v6)) if v6.ip().is_loopback() => Some("IPv6's loop-back"),

@@ -70,7 +70,7 @@ impl HandshakeInterface {
             &interfaces,
             &Wanted {
                 filter: &config.interfaces,
-                family: config.family,
+                family: config.socket_family,
                 near: near.as_ref().filter(|_| !config.interfaces.names_any()),
             },
         )?;
@@ -160,12 +160,12 @@ impl HandshakeInterface {
     }
 }
 
-/// The address in `NCCL_COMM_ID`.
+/// The address in [`Config::comm_id`].
 fn communicator(config: &Config) -> Option<Near> {
     let text = config.comm_id.as_ref()?;
     let near = Near::of_comm_id(text);
     if near.is_none() {
-        tracing::info!("NCCL_COMM_ID={text} has no address, and does not choose the interface");
+        tracing::info!("`comm_id`={text} has no address, and does not choose the interface");
     }
     near
 }
@@ -175,13 +175,13 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.peer)?;
         if let Some(source) = &self.source {
-            write!(f, " from {source} (NCCL_SOCKET_IFNAME)")?;
+            write!(f, " from {source} (`interfaces`)")?;
         }
         if !self.others.is_empty() {
             let others: Vec<String> = self.others.iter().map(ToString::to_string).collect();
             write!(
                 f,
-                " (its host also has {}; NCCL_SOCKET_IFNAME there chooses)",
+                " (its host also has {}; `interfaces` there chooses)",
                 others.join(", ")
             )?;
         }

@@ -37,7 +37,7 @@ fn choice(
     family: Option<Family>,
     near: Option<&str>,
 ) -> Result<Choice, Error> {
-    let filter = InterfaceFilter::parse(filter).unwrap();
+    let filter = filter.parse::<InterfaceFilter>().unwrap();
     let near = near.map(|ip| Near {
         ip: ip.parse().unwrap(),
         interface: None,
@@ -350,11 +350,11 @@ fn each_address_that_is_not_chosen_has_its_reason() {
         .to_string();
     for part in [
         "no network interface",
-        "lo 127.0.0.1 (left out by NCCL_SOCKET_IFNAME)",
+        "lo 127.0.0.1 (left out by `interfaces`)",
         "eth5 (down)",
         "eth6 (without an address)",
         "eth7 10.7.7.7 (down)",
-        "eno2 10.1.3.3 (left out by NCCL_SOCKET_IFNAME)",
+        "eno2 10.1.3.3 (left out by `interfaces`)",
     ] {
         assert!(text.contains(part), "{text}");
     }

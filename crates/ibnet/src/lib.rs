@@ -5,7 +5,7 @@
 //! [connects](Transport::connect) and can then send to it.
 //!
 //! ```no_run
-//! use ibnet::{Config, ConnectOptions, Transport};
+//! use ibnet::{Config, ConnectOptions, Transport, Wait};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let transport = Transport::open(Config::from_env()?)?;
@@ -18,16 +18,16 @@
 //!         let mut sending = transport.connect(0, &handle, ConnectOptions::default())?.wait()?;
 //!         let mut buffer = sending.registrar().buffer(5)?;
 //!         buffer.copy_from_slice(b"hello");
-//!         let ticket = sending.send(buffer, 7)?;
-//!         sending.wait(ticket)?;
+//!         let ticket = sending.send(buffer, 7).wait()?;
+//!         sending.finish(ticket).wait()?;
 //!         sending.close()
 //!     }
 //! });
 //!
-//! let mut receiving = listener.accept()?;
+//! let mut receiving = listener.accept().wait()?;
 //! let buffer = receiving.registrar().buffer(4096)?;
-//! let ticket = receiving.recv(buffer, 7)?;
-//! let message = receiving.wait(ticket)?;
+//! let ticket = receiving.recv(buffer, 7).wait()?;
+//! let message = receiving.finish(ticket).wait()?;
 //! assert_eq!(&message[..], b"hello");
 //! receiving.close()?;
 //! sender.join().expect("the sender does not panic")?;
@@ -37,14 +37,13 @@
 //!
 //! # Two layers
 //! The *safe* layer above moves a [`Buffer`] into each request and hands it back when the request
-//! is done. The *raw* layer ([`SendConnection::isend`], [`RecvConnection::irecv`] and their `test`)
-//! takes pointers and is what the NCCL plugin uses; its functions never wait. [`raw`] is its
-//! contract.
+//! is done. The *raw* layer ([`Connection::raw`]) takes pointers and is what the NCCL plugin uses; its
+//! functions never wait. [`raw`] is its contract.
 //!
 //! # Waiting
-//! Each operation of the safe layer comes as `try_…` or `poll`, which never waits; as a call that
-//! waits; with `…_until` and `…_timeout`, which give back what they were given if the time runs out;
-//! and with `…_async`, a [`future`] that needs no runtime.
+//! Each operation is one value that can be tried, waited for, waited for with a limit, or awaited:
+//! see [`Wait`]. None of it needs a runtime. An operation that fails gives its buffers back, in
+//! [`OpError`].
 //!
 //! A connection is made for polling, which has the least latency: then waiting for it polls, too,
 //! and lets go of the processor only little by little. One that is made with
@@ -87,16 +86,16 @@ pub use config::{
     PathPolicy, Placement, RelaxedOrdering,
 };
 pub use connect::options::{ConnectOptions, ListenOptions};
+pub use connection::observer::{Observer, Piece};
 pub use connection::raw;
-pub use connection::{
-    Flush, Observer, Piece, Received, RecvBuffer, RecvConnection, RequestId, SendConnection,
-};
 pub use device::{DeviceInfo, NotPciAddress, PciAddress, PortReport};
 pub use error::{Error, ErrorKind};
 pub use memory::{Region, Registrar};
-pub use ops::future;
-pub use ops::{Buffer, RecvTicket, SendTicket, Unposted};
-pub use transport::{Connecting, Listener, Transport};
+pub use ops::{
+    Buffer, Connection, GroupTicket, OpError, Operation, RecvConnection, RecvTicket,
+    SendConnection, SendTicket, Ticket, Wait, operation,
+};
+pub use transport::{Accept, Connecting, Listener, Transport};
 pub use wire::MAX_GROUP;
 pub use wire::handle::Handle;
 

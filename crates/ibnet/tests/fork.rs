@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use ibnet::{ConnectOptions, Error, RecvBuffer, RecvConnection, Region, SendConnection, Transport};
+use ibnet::raw::RecvBuffer;
+use ibnet::{ConnectOptions, Error, RecvConnection, Region, SendConnection, Transport, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric, FabricBuilder};
 use ibnet_verbs::{Functions, Library};
 use nix::libc;
@@ -180,11 +181,11 @@ fn message(sending: &mut SendConnection, receiving: &mut RecvConnection, byte: u
     let mut buffer = sending.registrar().buffer(SIZE).unwrap();
     buffer.fill(byte);
     let room = receiving.registrar().buffer(SIZE).unwrap();
-    let receive = receiving.recv(room, 0).unwrap();
-    let send = sending.send(buffer, 0).unwrap();
-    let arrived = receiving.wait(receive).unwrap();
+    let receive = receiving.recv(room, 0).wait().unwrap();
+    let send = sending.send(buffer, 0).wait().unwrap();
+    let arrived = receiving.finish(receive).wait().unwrap();
     assert!(arrived.len() == SIZE && arrived.iter().all(|found| *found == byte));
-    sending.wait(send).unwrap();
+    sending.finish(send).wait().unwrap();
 }
 
 /// The connection works, and each end notices when the other one leaves.
@@ -197,7 +198,7 @@ fn expect_undisturbed(mut sending: SendConnection, mut receiving: RecvConnection
     let told = loop {
         assert!(Instant::now() < deadline, "the farewell is not noticed");
         // SAFETY: an empty message has no memory.
-        match unsafe { sending.isend(std::ptr::null(), 0, 0, None) } {
+        match unsafe { sending.raw().isend(std::ptr::null(), 0, 0, None) } {
             Ok(_) => std::thread::yield_now(),
             Err(error) => break error,
         }
@@ -277,7 +278,10 @@ fn a_child_that_drops_what_it_inherited_disturbs_nothing() {
     expect_undisturbed(sending, receiving);
     // So is what was only begun.
     let end = in_child(|| {
-        let refused = [listener.poll_accept().err(), connecting.poll().err()];
+        let refused = [
+            listener.accept().try_now().err(),
+            connecting.try_now().err(),
+        ];
         let are_told = refused
             .iter()
             .all(|error| matches!(error, Some(Error::Forked)));
@@ -286,8 +290,8 @@ fn a_child_that_drops_what_it_inherited_disturbs_nothing() {
     assert_eq!(end, End::Exit(0));
     let (mut sending, mut receiving) = (None, None);
     while sending.is_none() || receiving.is_none() {
-        sending = sending.or_else(|| connecting.poll().unwrap());
-        receiving = receiving.or_else(|| listener.poll_accept().unwrap());
+        sending = sending.or_else(|| connecting.try_now().unwrap());
+        receiving = receiving.or_else(|| listener.accept().try_now().unwrap());
     }
     expect_undisturbed(sending.unwrap(), receiving.unwrap());
     drop((listener, buffer, from, to));
@@ -320,7 +324,7 @@ fn work_posted_from_a_child_says_that_it_was_forked() {
         region: Some(region),
     };
     // SAFETY: as above, and nothing is received into the page before the parent sends.
-    let request = unsafe { receiving.irecv(&[buffer(&target)]) }
+    let request = unsafe { receiving.raw().irecv(&[buffer(&target)]) }
         .unwrap()
         .unwrap();
     let listener = to.listen(0).unwrap();
@@ -330,10 +334,13 @@ fn work_posted_from_a_child_says_that_it_was_forked() {
         // SAFETY: as above; nothing is posted.
         let errors = unsafe {
             [
-                sending.isend(page, 8, 0, Some(&source)).err(),
-                receiving.irecv(&[buffer(&target)]).err(),
-                receiving.test(request).err(),
-                receiving.iflush(&[(page.cast_const(), 8, &target)]).err(),
+                sending.raw().isend(page, 8, 0, Some(&source)).err(),
+                receiving.raw().irecv(&[buffer(&target)]).err(),
+                receiving.raw().test(request).err(),
+                receiving
+                    .raw()
+                    .iflush(&[(page.cast_const(), 8, &target)])
+                    .err(),
                 receiving.registrar().register(page, 8).err(),
                 listening(&to),
                 from.connect(0, &handle, ConnectOptions::default()).err(),
@@ -352,12 +359,12 @@ fn work_posted_from_a_child_says_that_it_was_forked() {
     // The parent goes on where it was.
     let send = loop {
         // SAFETY: as above.
-        if let Some(send) = unsafe { sending.isend(page, 8, 0, Some(&source)) }.unwrap() {
+        if let Some(send) = unsafe { sending.raw().isend(page, 8, 0, Some(&source)) }.unwrap() {
             break send;
         }
     };
-    while receiving.test(request).unwrap().is_none() {}
-    while sending.test(send).unwrap().is_none() {}
+    while receiving.raw().test(request).unwrap().is_none() {}
+    while sending.raw().test(send).unwrap().is_none() {}
     drop((source, target));
     expect_undisturbed(sending, receiving);
 }

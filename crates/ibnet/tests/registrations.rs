@@ -4,6 +4,7 @@
 mod pair;
 
 use ibnet::Error;
+use ibnet::Wait;
 use ibnet_simverbs::{DeviceSpec, Fabric, Limits};
 use pair::connect;
 
@@ -101,10 +102,10 @@ fn memory_of_another_device_is_refused() {
     // SAFETY: the memory lives longer than its registrations.
     let region = unsafe { receiving.registrar().register(page, PAGE) }.unwrap();
     let buffer = receiving.registrar().buffer(PAGE).unwrap();
-    let ticket = receiving.recv(buffer, 0);
+    let ticket = receiving.recv(buffer, 0).wait();
     let refused = loop {
         // SAFETY: the memory is valid, and nothing is posted.
-        match unsafe { sending.isend(page, PAGE, 0, Some(&region)) } {
+        match unsafe { sending.raw().isend(page, PAGE, 0, Some(&region)) } {
             Ok(None) => {} // the announcement is on its way
             other => break other,
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Config, ConnectOptions, Connecting, Handle, Listener, RecvConnection, SendConnection, Transport,
+    Config, ConnectOptions, Connecting, Handle, Listener, RecvConnection, SendConnection,
+    Transport, Wait,
 };
 
 use crate::log;
@@ -222,7 +223,7 @@ impl Cast {
     ) -> Result<RecvConnection, Failure> {
         let mut listener = self.listen(transport)?;
         self.publish(from, &listener)?;
-        Ok(listener.accept()?)
+        Ok(listener.accept().wait()?)
     }
 
     /// Connects to `to`.

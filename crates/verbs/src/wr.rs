@@ -183,11 +183,16 @@ impl SendRequest {
         self.raw.wr.rdma = rdma;
     }
 
-    /// Changes the immediate value, given in host byte order, in a request that is kept and posted
-    /// again.
+    /// Makes it a write, in a request that is kept and posted again: one that hands the peer
+    /// `immediate`, given in host byte order, or without one. See [`write`](Self::write) and
+    /// [`write_with_immediate`](Self::write_with_immediate).
     #[inline]
-    pub fn set_immediate(&mut self, immediate: u32) {
-        self.raw.__bindgen_anon_1.imm_data = immediate.to_be();
+    pub fn set_write(&mut self, immediate: Option<u32>) {
+        self.raw.opcode = match immediate {
+            Some(_) => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+            None => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+        };
+        self.raw.__bindgen_anon_1.imm_data = immediate.unwrap_or(0).to_be();
     }
 
     /// Changes whether the data is copied when the request is posted; see [`inline`](Self::inline).
@@ -240,7 +245,7 @@ impl SendRequest {
 
     #[inline]
     fn with_immediate(mut self, immediate: u32) -> Self {
-        self.set_immediate(immediate);
+        self.raw.__bindgen_anon_1.imm_data = immediate.to_be();
         self
     }
 

@@ -132,10 +132,10 @@ mod tests {
     use std::task::Context;
 
     use super::*;
+    use crate::Wait;
     use crate::connect::control::listen;
     use crate::connect::shared::Shared;
-    use crate::connect::waits::polling;
-    use crate::events::waiting::block_on;
+    use crate::events::waiting::polling;
 
     fn waits(retries: u32) -> (Arc<Shared>, Waits) {
         let shared = Shared::without_devices(Config {
@@ -172,7 +172,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         let _listener = listen(address, None).unwrap();
-        let channel = block_on(|context| dialing.as_mut().poll(context)).unwrap();
+        let channel = dialing.as_mut().wait().unwrap();
         assert_eq!(channel.peer(), address);
     }
 
@@ -185,7 +185,7 @@ mod tests {
         let mut dialing = pin!(dial(route.call(), &route, "s0", &shared.config, &mut waits));
         // It takes the caller for a stranger who says nothing.
         drop(listener.accept().unwrap());
-        let channel = block_on(|context| dialing.as_mut().poll(context)).unwrap();
+        let channel = dialing.as_mut().wait().unwrap();
         let (_second, caller) = listener.accept().unwrap();
         assert_eq!(channel.stream().local_addr().unwrap(), caller);
     }
@@ -200,7 +200,7 @@ mod tests {
         let (shared, mut waits) = waits(10);
         let start = Instant::now();
         let mut dialing = pin!(dial(route.call(), &route, "s0", &shared.config, &mut waits));
-        assert!(block_on(|context| dialing.as_mut().poll(context)).is_err());
+        assert!(dialing.as_mut().wait().is_err());
         // 4 + 8 + … + 40 ms, half of that with the worst luck.
         assert!(start.elapsed() >= Duration::from_millis(110));
     }
@@ -211,7 +211,7 @@ mod tests {
         let route = route(address);
         let (shared, mut waits) = waits(3);
         let mut dialing = pin!(dial(route.call(), &route, "s0", &shared.config, &mut waits));
-        let outcome = block_on(|context| dialing.as_mut().poll(context));
+        let outcome = dialing.as_mut().wait();
         let text = outcome.err().unwrap().to_string();
         let says = format!("{address} (its host also has 10.1.3.3");
         assert!(text.contains(&says), "{text}");

@@ -8,9 +8,8 @@ pub struct ConnectOptions {
     /// otherwise; on InfiniBand also their service level if it is 0 to 15, unless
     /// [`Config::service_level`](crate::Config::service_level) says otherwise.
     pub traffic_class: Option<u8>,
-    /// Waiting for a send costs no processor time, and sends can be [awaited](crate::ops::future): the
-    /// devices tell of completions, and the receiver of what it announces. Each of these costs an
-    /// interrupt, so whoever polls all the time goes without.
+    /// Waiting for a send costs no processor time: the devices tell of completions, and the receiver of
+    /// what it announces. Each of these costs an interrupt; without it waiting polls.
     pub notify: bool,
 }
 
@@ -34,9 +33,8 @@ impl ConnectOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListenOptions {
-    /// Waiting for a receive costs no processor time, and receives can be
-    /// [awaited](crate::ops::future): the devices tell of completions. Each of these costs an interrupt,
-    /// so whoever polls all the time goes without.
+    /// Waiting for a receive costs no processor time: the devices tell of completions. Each of these
+    /// costs an interrupt; without it waiting polls.
     pub notify: bool,
 }
 

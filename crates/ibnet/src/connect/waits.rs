@@ -6,21 +6,14 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::connect::control::Channel;
 use crate::connect::shared::Shared;
 use crate::error::Error;
-use crate::events::waiting::later;
+use crate::events::waiting::{later, polling};
 use crate::events::{EventFlags, Interest, SocketWatch, Timer};
-
-/// The waker of callers that poll.
-pub(crate) fn polling() -> &'static Waker {
-    // One place for it: copies would not be known as the same.
-    static WAKER: &Waker = Waker::noop();
-    WAKER
-}
 
 /// Wakes one conversation.
 pub(crate) struct Waits {

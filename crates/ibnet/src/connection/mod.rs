@@ -1,574 +1,239 @@
-//! What both ends of a connection have in common: the paths, the completion queues, the control
-//! channel and the latched failure; and how a request is tested.
+//! A live connection: one end of it, with what its requests need.
+//!
+//! [`Connection`] is what sending and receiving ends share; what differs is in [`sender`] and
+//! [`receiver`]. Nothing here waits: see [`raw`] for what each call promises.
 
+pub(crate) mod core;
 pub(crate) mod cts_queue;
-pub(crate) mod flush;
 pub(crate) mod in_flight;
 pub(crate) mod observer;
-mod outgoing;
-pub(crate) mod path;
+mod path;
 mod path_selector;
 pub mod raw;
 pub(crate) mod receiver;
 pub(crate) mod recv_window;
 pub(crate) mod requests;
-pub(crate) mod sender;
+mod sender;
 mod wr_id;
 
-pub use observer::{Observer, Piece};
-pub use receiver::{Flush, Received, RecvBuffer, RecvConnection};
-pub use requests::RequestId;
-pub use sender::SendConnection;
-
 use std::mem;
-use std::sync::Arc;
-use std::task::Waker;
-use std::time::{Duration, Instant};
 
-use ibnet_verbs::{CompletionQueue, WorkCompletion};
+use ibnet_verbs::{Access, WorkCompletion};
 
-use crate::config::Config;
-use crate::connect::control::{Channel, Input, READ_SIZE};
-use crate::connect::established::{Established, QueuePairs};
-use crate::connect::names::{Names, describe};
-use crate::connect::queue_pair::retry_count;
-use crate::connect::shared::Shared;
-use crate::connection::path::Path;
-use crate::device::Device;
-use crate::device::nic::Nic;
-use crate::error::hint;
+use crate::connection::core::Core;
+use crate::connection::observer::{Observer, Watched};
+use crate::connection::requests::{RequestId, Table};
 use crate::error::{Error, Failed};
-use crate::events::{CONTROL, ENDING, EventFlags, FATAL, Resources, Timer, Watch};
-use crate::wire::frame::Decoder;
-use crate::wire::message::{Close, Message, printable};
+use crate::memory::region::Registrar;
+use crate::wire::message::Close;
 
 /// Completions to take from a queue at a time.
-pub(crate) const POLL_BATCH: usize = 32;
+const POLL_BATCH: usize = 32;
 
-/// How long one source of news waits for the other. After the peer's farewell completions may still
-/// arrive: the device may hand over a completion a moment after it acknowledged the data to the
-/// peer. After a failed work request the news of the peer's death may: the kernel tears a killed
-/// process down piece by piece.
-const GRACE: Duration = Duration::from_millis(200);
-
-/// The common part of both ends. The order of the fields is the order of teardown: queue pairs,
-/// then their completion queues, then the control channel.
-pub(crate) struct Core {
-    pub(crate) paths: Vec<Path>,
-    /// Of a receiver, one for each device, which leads back to it: see [`crate::connection::flush`].
-    pub(crate) loops: Vec<Path>,
-    /// One for each device.
-    pub(crate) cqs: Vec<CompletionQueue>,
+/// One end of a connection: [`SendConnection`](raw::SendConnection) or
+/// [`RecvConnection`](raw::RecvConnection).
+///
+/// The data path belongs to one thread at a time; memory may meanwhile be registered on another
+/// through a [`Registrar`]. See [`raw`] for the contract.
+///
+/// [`close`](Self::close) tells the peer that this end is done. A connection that is dropped without
+/// it is torn down just as completely, but to the peer it looks like a process that died.
+#[allow(
+    private_bounds,
+    reason = "there are two sides, and no third can be added"
+)]
+pub struct Connection<S: Side> {
+    // First, so that the queue pairs are gone before the memory that they reach.
+    core: Core,
+    side: S,
+    requests: Table<S::Request>,
+    watched: Option<Watched>,
     /// Room for [`POLL_BATCH`] completions; empty while they are looked at.
     batch: Box<[WorkCompletion]>,
-    watch: Watch,
-    channel: Channel,
-    decoder: Decoder,
-    flags: Arc<EventFlags>,
-    /// The peer has left.
-    ending: Option<Ending>,
-    /// A work request has failed, perhaps because the peer is gone.
-    suspicion: Option<Ending>,
-    failure: Option<Error>,
-    notifies: bool,
-    /// For the end of the grace, if somebody waits for it.
-    timer: Option<Timer>,
-    names: Names,
-    pub(crate) nic: Arc<Nic>,
-    // Last: it may own the events thread.
-    shared: Arc<Shared>,
 }
 
-/// What will end the connection, and since when that is known.
-struct Ending {
-    since: Instant,
-    error: Error,
-}
+/// What sending and receiving ends do differently.
+pub(crate) trait Side: Sized {
+    /// What is known of a request beside the parts that it waits for.
+    type Request: Default;
 
-impl Ending {
-    fn now(error: Error) -> Self {
-        Self {
-            since: Instant::now(),
-            error,
-        }
-    }
-}
+    /// What the memory of requests must allow.
+    const ACCESS: Access;
 
-impl Core {
-    pub(crate) fn new(established: Established) -> Result<Self, Error> {
-        let Established {
-            queue_pairs: QueuePairs {
-                paths, loops, cqs, ..
-            },
-            mut channel,
-            decoder,
-            names,
-            nic,
-            shared,
-        } = established;
-        let paths: Vec<Path> = paths.into_iter().map(Path::from).collect();
-        let loops: Vec<Path> = loops.into_iter().map(Path::from).collect();
-        // The control channel is watched anew, for the connection.
-        channel.stop_listening();
-        let flags = Arc::new(EventFlags::default());
-        let exposed = nic
-            .members()
-            .iter()
-            .zip(&cqs)
-            .enumerate()
-            .map(|(index, (device, cq))| Resources {
-                device: device.token,
-                port: None,
-                queue_pairs: paths
-                    .iter()
-                    .chain(&loops)
-                    .filter(|path| path.device == index)
-                    .map(|path| path.queue_pair.number())
-                    .collect(),
-                completion_queues: vec![cq.id()],
-            })
-            .collect();
-        let watch = shared
-            .events
-            .watch_connection(channel.stream(), &flags, exposed)?;
-        if !decoder.is_empty() {
-            // It came with the last of the handshake: the socket will not tell of it again.
-            flags.raise(CONTROL);
-        }
-        Ok(Self {
-            notifies: cqs.iter().all(|cq| cq.channel().is_some()),
-            paths,
-            loops,
-            cqs,
-            batch: new_batch(),
-            watch,
-            channel,
-            decoder,
-            flags,
-            ending: None,
-            suspicion: None,
-            failure: None,
-            timer: None,
-            names,
-            nic,
-            shared,
-        })
-    }
+    /// The handles that `observer` gives out, of a connection over `paths` paths.
+    fn watch(observer: Box<dyn Observer>, paths: usize) -> Watched;
 
-    pub(crate) fn device(&self, index: usize) -> &Device {
-        &self.nic.members()[index]
-    }
-
-    /// Pairs of devices that paths lead over.
-    pub(crate) fn pairs(&self) -> usize {
-        let distinct: std::collections::HashSet<_> = self.names.paths.iter().collect();
-        distinct.len()
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.shared.config
-    }
-
-    pub(crate) fn names(&self) -> &Names {
-        &self.names
-    }
-
-    /// Whether this process is a forked child of the one that has the connection.
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.flags.is_inherited()
-    }
-
-    /// The error that ended the connection, if one has.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.is_inherited() {
-            return Err(Error::Forked);
-        }
-        match &self.failure {
-            None => Ok(()),
-            Some(error) => Err(error.clone()),
-        }
-    }
-
-    pub(crate) fn has_failed(&self) -> bool {
-        self.failure.is_some()
-    }
-
-    /// Whether something happened off the hot path.
-    #[inline]
-    pub(crate) fn has_events(&self) -> bool {
-        self.flags.is_needed()
-    }
-
-    /// Whether completions wake who waits for them.
-    pub(crate) fn notifies(&self) -> bool {
-        self.notifies
-    }
-
-    /// Has `waker` woken, once, at whatever is news to this connection: a completion, something on
-    /// the control channel, a fatal event. What came earlier does not count: look once more after
-    /// this call.
-    pub(crate) fn listen(&mut self, waker: &Waker) -> Result<(), Error> {
-        self.flags.wake_later(waker);
-        let asked = self.cqs.iter().map(|cq| cq.request_notification(false));
-        let asked: Result<(), _> = asked.collect();
-        asked.map_err(|error| self.fail(error.into()))
-    }
-
-    /// Has who waits woken when the connection is declared to have failed, if it is ending.
-    pub(crate) fn listen_to_the_end(&mut self) -> Result<(), Error> {
-        let Some(ending) = self.ending.as_ref().or(self.suspicion.as_ref()) else {
-            return Ok(());
-        };
-        let end = ending.since + GRACE;
-        let events = &self.shared.events;
-        self.timer
-            .get_or_insert_with(|| events.timer(&self.flags))
-            .set(end)
-    }
-
-    /// Ends the connection with `error`, unless it has ended before, and gives the error that
-    /// ended it.
-    #[cold]
-    pub(crate) fn fail(&mut self, error: Error) -> Error {
-        if let Some(first) = &self.failure {
-            return first.clone();
-        }
-        // Every later call looks, and finds it.
-        self.flags.raise(ENDING);
-        // Whoever called gets the error and decides whether it deserves a warning.
-        tracing::debug!("the connection ends: {error}");
-        self.failure = Some(error.clone());
-        if self.ending.is_none() {
-            // The peer would only see silence. If it cannot be told, it is gone.
-            self.channel.queue_message(&Message::reject(&error));
-            let _ = self.channel.flush();
-        }
-        // Nothing more may land in memory that the application now believes to be its own.
-        for path in &self.paths {
-            if let Err(error) = path.queue_pair.to_error() {
-                tracing::debug!(%error, "a queue pair of a failed connection");
-            }
-        }
-        error
-    }
-
-    /// Ends the connection because `source` was not wholly posted: some of it may be under way, so
-    /// that the connection cannot go on (pitfalls 78 and 85).
-    #[cold]
-    pub(crate) fn post_failed(&mut self, source: ibnet_verbs::PostError) -> Error {
-        self.fail(Error::Post {
-            connection: self.names.to_string(),
-            source: Arc::new(source),
-        })
-    }
-
-    /// Takes completions of device `device`, as many as there are and `batch` has room for.
-    #[inline]
-    fn poll<'b>(
-        &mut self,
-        device: usize,
-        batch: &'b mut [WorkCompletion],
-    ) -> Result<&'b [WorkCompletion], Failed> {
-        let polled = self.cqs[device].poll(batch);
-        polled.map_err(|error| self.fail(error.into()).into())
-    }
-
-    /// A work request has failed. The connection will end because of that, unless the control
-    /// channel tells within [`GRACE`] that the peer closed or died: then that was the cause, and
-    /// what the work request says is but a symptom.
-    #[cold]
-    pub(crate) fn work_failed(&mut self, device: usize, completion: &WorkCompletion) {
-        if self.suspicion.is_some() || self.ending.is_some() || self.failure.is_some() {
-            return;
-        }
-        // The opcode and the length of a failed completion mean nothing; these do (pitfall 82).
-        let number = completion.qp_num();
-        // Numbers are of their device: another one may have the same.
-        let path = self
-            .paths
-            .iter()
-            .position(|path| path.device == device && path.queue_pair.number() == number);
-        let ends = match path.and_then(|path| self.names.paths.get(path)) {
-            Some(pair) => self.names.of(*pair),
-            // The queue pair with which a receiver reads back what it received.
-            None => format!("{} to itself", describe(&self.names.local[device])),
-        };
-        let retries = retry_count(self.config(), self.device(device));
-        let lost_address = self.device(device).lost_address(&self.names.local[device]);
-        let error = Error::Completion {
-            connection: format!("{ends}, queue pair {number:#x}"),
-            status: completion.status(),
-            vendor: completion.vendor_error(),
-            hint: lost_address.unwrap_or_else(|| {
-                hint(completion.status(), self.config().ack_exponent(), retries)
-            }),
-        };
-        self.suspicion = Some(Ending::now(error));
-        self.flags.raise(ENDING);
-    }
-
-    /// Looks at what the events thread has reported. Returns the peer's farewell when it has just
-    /// arrived.
-    #[cold]
-    pub(crate) fn handle_events(&mut self) -> Option<Close> {
-        let bits = self.flags.bits();
-        if bits & FATAL != 0 {
-            let error = Error::DeviceFatal {
-                connection: self.names.to_string(),
-                device: self.hit_devices(),
-            };
-            self.fail(error);
-        }
-        if bits & CONTROL == 0 || self.ending.is_some() {
-            return None;
-        }
-        // Cleared before reading: what arrives during the read raises it again.
-        self.flags.clear(CONTROL);
-        let farewell = self.read_control();
-        if self.ending.is_some() {
-            self.flags.raise(ENDING);
-        } else if let Err(error) = self.watch.rearm() {
-            self.fail(error);
-        }
-        farewell
-    }
-
-    /// The devices of this connection that fatal events have named.
-    fn hit_devices(&self) -> String {
-        let hits = self.watch.fatal();
-        let members = self.nic.members().iter();
-        let hit: Vec<String> = members
-            .filter(|device| hits.iter().any(|hit| hit.device == device.token))
-            .map(|device| device.label())
-            .collect();
-        if hit.is_empty() {
-            self.nic.info().name.clone()
-        } else {
-            hit.join(", ")
-        }
-    }
-
-    fn read_control(&mut self) -> Option<Close> {
-        let mut buffer = [0; READ_SIZE];
-        loop {
-            match self.decoder.next() {
-                Ok(None) => {}
-                Ok(Some(Message::Close(closing))) => {
-                    let connection = self.names.to_string();
-                    self.end(Error::PeerClosed { connection });
-                    return Some(closing);
-                }
-                Ok(Some(Message::Reject(reject))) => {
-                    let reason = printable(&reject.reason);
-                    let connection = self.names.to_string();
-                    self.end(Error::PeerFailed { connection, reason });
-                    return None;
-                }
-                Ok(Some(_)) => {
-                    self.end(self.protocol_error("a message out of turn on the control channel"));
-                    return None;
-                }
-                Err(invalid) => {
-                    self.end(self.protocol_error(invalid.0));
-                    return None;
-                }
-            }
-            let why = match self.channel.read(&mut buffer) {
-                Ok(Input::Bytes(count)) => {
-                    self.decoder.push(&buffer[..count]);
-                    continue;
-                }
-                Ok(Input::Nothing) => return None,
-                Ok(Input::End) => "it closed the control channel without a farewell".to_owned(),
-                Err(error) => format!("control channel: {error}"),
-            };
-            self.end(Error::PeerLost {
-                connection: self.names.to_string(),
-                why,
-            });
-            return None;
-        }
-    }
-
-    fn end(&mut self, error: Error) {
-        self.ending = Some(Ending::now(error));
-    }
-
-    pub(crate) fn protocol_error(&self, what: &str) -> Error {
-        Error::Protocol {
-            peer: self.names.peer(),
-            what: what.to_owned(),
-        }
-    }
-
-    /// Fails the connection if it is ending and what was under way has had the time to arrive.
-    #[cold]
-    pub(crate) fn fail_after_grace(&mut self) -> Result<(), Error> {
-        match self.ending.as_ref().or(self.suspicion.as_ref()) {
-            Some(ending) if ending.since.elapsed() >= GRACE => {
-                let error = ending.error.clone();
-                Err(self.fail(error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the peer has said farewell and the connection has not failed of it yet.
-    pub(crate) fn peer_has_closed(&self) -> bool {
-        let ending = self.ending.as_ref().map(|ending| &ending.error);
-        matches!(ending, Some(Error::PeerClosed { .. }))
-    }
-
-    /// Whether new requests can be made. Once the peer has left they are refused; those that are
-    /// outstanding may still be done, so the connection as a whole does not fail here.
-    #[cold]
-    pub(crate) fn accepts_requests(&mut self) -> Result<bool, Error> {
-        if let Some(ending) = &self.ending {
-            return Err(ending.error.clone());
-        }
-        self.fail_after_grace()?;
-        Ok(self.suspicion.is_none())
-    }
-
-    /// As [`accepts_requests`](Self::accepts_requests), for what the peer has no part in: what has
-    /// arrived can be flushed after it has left. Such a request gets as much time as those that were
-    /// under way then.
-    #[cold]
-    pub(crate) fn accepts_local_requests(&mut self) -> Result<bool, Error> {
-        if let Some(ending) = &mut self.ending {
-            ending.since = Instant::now();
-            return Ok(true);
-        }
-        self.fail_after_grace()?;
-        Ok(self.suspicion.is_none())
-    }
-
-    /// Says farewell and stops the queue pairs. What remains is dropped in the order of the fields.
-    ///
-    /// Everything is attempted; the first error is returned. The peer may be gone already, which is
-    /// no error.
-    pub(crate) fn close(&mut self, parts_taken: Vec<u64>) -> Result<(), Error> {
-        let mut outcome = Ok(());
-        for path in &self.paths {
-            if let Err(error) = path.queue_pair.to_error() {
-                tracing::debug!(%error, "closing {}", self.names);
-                if outcome.is_ok() && self.failure.is_none() {
-                    outcome = Err(error.into());
-                }
-            }
-        }
-        if self.ending.is_none() && self.failure.is_none() {
-            self.channel
-                .queue_message(&Message::Close(Close { parts_taken }));
-            // A few bytes into an empty socket buffer: they fit, or the peer has stopped reading.
-            if let Err(error) = self.channel.flush() {
-                tracing::debug!(%error, "farewell to {}", self.names.peer());
-            }
-        }
-        outcome
-    }
-}
-
-/// One end of a connection, as far as testing its requests goes.
-pub(crate) trait End {
-    fn core(&mut self) -> &mut Core;
-
-    /// Whether `request`, which is outstanding, is done.
-    fn is_done(&mut self, request: RequestId) -> Result<bool, Failed>;
-
-    /// Posts what waits for others to be posted with.
-    #[inline]
-    fn post_waiting(&mut self) -> Result<(), Failed> {
+    /// Posts the work requests that wait for others to be posted with.
+    fn post_staged(_end: &mut Connection<Self>) -> Result<(), Failed> {
         Ok(())
     }
 
     /// Whether completions of device `device` may be expected.
-    #[inline]
     fn expects(&self, _device: usize) -> bool {
         true
     }
 
-    /// What `completion` of device `device` tells.
-    fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Failed>;
+    /// Takes a completion of device `device`, which succeeded.
+    fn complete(
+        end: &mut Connection<Self>,
+        device: usize,
+        completion: &WorkCompletion,
+    ) -> Result<(), Failed>;
 
-    /// Takes a batch of completions from each device, whichever requests they belong to; tells how
-    /// many there were.
-    fn progress(&mut self) -> Result<usize, Failed> {
-        self.post_waiting()?;
-        // Looked at where the driver has put them: whoever copies one that has just been written
-        // waits for it. That needs the batch and the connection at the same time.
-        let mut batch = mem::take(&mut self.core().batch);
+    /// Called when the peer has closed in an orderly way.
+    fn peer_closed(_end: &mut Connection<Self>, _closing: &Close) -> Result<(), Failed> {
+        Ok(())
+    }
+
+    /// The parts of messages that were taken from each path, for the peer to know when this end closes.
+    fn parts_taken(_end: &mut Connection<Self>) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+#[allow(
+    private_bounds,
+    reason = "there are two sides, and no third can be added"
+)]
+impl<S: Side> Connection<S> {
+    fn with(core: Core, side: S) -> Self {
+        Self {
+            core,
+            side,
+            requests: Table::new(),
+            watched: None,
+            batch: new_batch(),
+        }
+    }
+
+    /// Registers memory for this connection, also from other threads.
+    pub fn registrar(&self) -> Registrar {
+        Registrar::new(&self.core.nic, S::ACCESS)
+    }
+
+    /// Lets `observer` hear of the pieces of the messages from now on whose requests are made with a
+    /// parent. Does nothing while requests are outstanding.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        if self.requests.outstanding() == 0 {
+            self.watched = Some(S::watch(observer, self.core.paths.len()));
+        }
+    }
+
+    /// Both ends, in words.
+    pub fn description(&self) -> String {
+        self.core.names().to_string()
+    }
+
+    /// Requests that are not done, or whose end has not been asked for.
+    pub fn outstanding(&self) -> usize {
+        self.requests.outstanding()
+    }
+
+    /// Closes the connection, whatever is outstanding, and tells the peer; never waits.
+    ///
+    /// # Errors
+    /// The first thing that could not be torn down.
+    pub fn close(mut self) -> Result<(), Error> {
+        // In a forked child it is the parent's, to whom the peer goes on talking.
+        if self.core.is_inherited() {
+            return Ok(());
+        }
+        let taken = S::parts_taken(&mut self);
+        self.core.close(taken)
+    }
+
+    /// Whether all requests that there can be are done and wait to be asked for.
+    pub(crate) fn is_full_of_finished(&self) -> bool {
+        self.requests.is_full_of_finished()
+    }
+
+    /// If the connection has failed, destroys its queue pairs: from then on nothing reaches the memory of its
+    /// requests. Returns whether it has failed.
+    pub(crate) fn stop_if_failed(&mut self) -> bool {
+        let has_failed = self.core.has_failed();
+        if has_failed {
+            self.core.paths.clear();
+            self.core.loops.clear();
+        }
+        has_failed
+    }
+
+    pub(crate) fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    /// Whether `request` is done, after taking what there is if need be. Errors for an id that is not
+    /// outstanding.
+    #[inline]
+    fn test_request(&mut self, request: RequestId) -> Result<bool, Failed> {
+        if self.requests.is_done(request)? {
+            return Ok(true);
+        }
+        // A failure raises the flags, too.
+        if self.core.has_events() {
+            return self.test_in_trouble(request);
+        }
+        self.progress()?;
+        self.requests.is_done(request)
+    }
+
+    #[cold]
+    fn test_in_trouble(&mut self, request: RequestId) -> Result<bool, Failed> {
+        self.handle_events()?;
+        // What the peer completed before it left is in the queue, or about to be: the end may not
+        // be declared while there is still news to be had.
+        while self.progress()? > 0 {}
+        if self.requests.is_done(request)? {
+            return Ok(true);
+        }
+        self.core.fail_after_grace()?;
+        Ok(false)
+    }
+
+    /// Takes a batch of completions from each device, whatever requests they are of. Returns how many
+    /// there were.
+    pub(crate) fn progress(&mut self) -> Result<usize, Failed> {
+        S::post_staged(self)?;
+        // Looked at where the driver has put them: a copy of one that has just been written has to
+        // wait for it. That needs the batch and the connection at the same time.
+        let mut batch = mem::take(&mut self.batch);
         if batch.is_empty() {
-            // The last time somebody's observer panicked in between.
+            // The last time an observer panicked in between.
             batch = new_batch();
         }
         let taken = self.take_batches(&mut batch);
-        self.core().batch = batch;
+        self.batch = batch;
         taken
     }
 
     #[inline]
     fn take_batches(&mut self, batch: &mut [WorkCompletion]) -> Result<usize, Failed> {
         let mut total = 0;
-        for device in 0..self.core().cqs.len() {
-            if !self.expects(device) {
+        for device in 0..self.core.cqs.len() {
+            if !self.side.expects(device) {
                 continue;
             }
-            let completions = self.core().poll(device, batch)?;
+            let completions = self.core.poll(device, batch)?;
             for completion in completions {
-                self.complete(device, completion)?;
+                if completion.is_success() {
+                    S::complete(self, device, completion)?;
+                } else {
+                    self.core.work_failed(device, completion);
+                }
             }
             total += completions.len();
         }
         Ok(total)
     }
 
-    /// Looks at what happened off the hot path.
-    fn handle_events(&mut self) -> Result<(), Failed>;
-
-    /// Whether `request` is done, after taking what there is if need be.
-    #[inline]
-    fn test_request(&mut self, request: RequestId) -> Result<bool, Failed> {
-        if self.is_done(request)? {
-            return Ok(true);
-        }
-        // A failure raises attention, too.
-        if self.core().has_events() {
-            return self.test_in_trouble(request);
-        }
-        self.progress()?;
-        self.is_done(request)
-    }
-
+    /// Looks at what happened off the hot path. Errors if the connection has failed.
     #[cold]
-    fn test_in_trouble(&mut self, request: RequestId) -> Result<bool, Failed> {
-        self.core().check()?;
-        self.handle_events()?;
-        // What the peer completed before it left is in the queue, or about to be: the end may not
-        // be declared while there is still news to be had.
-        while self.progress()? > 0 {}
-        if self.is_done(request)? {
-            return Ok(true);
+    fn handle_events(&mut self) -> Result<(), Failed> {
+        self.core.check()?;
+        if let Some(closing) = self.core.handle_events() {
+            S::peer_closed(self, &closing)?;
         }
-        self.core().fail_after_grace()?;
-        Ok(false)
-    }
-
-    /// Whether a new request can be made. It cannot after a failure, nor once the peer has left.
-    #[inline]
-    fn takes_requests(&mut self) -> Result<bool, Failed> {
-        // A failure raises attention, too.
-        if !self.core().has_events() {
-            return Ok(true);
-        }
-        self.takes_requests_in_trouble()
-    }
-
-    #[cold]
-    fn takes_requests_in_trouble(&mut self) -> Result<bool, Failed> {
-        self.core().check()?;
-        self.handle_events()?;
-        Ok(self.core().accepts_requests()?)
+        Ok(self.core.check()?)
     }
 }
 

@@ -41,45 +41,32 @@ impl PathSelector {
         }
     }
 
-    /// Cuts a message of `length` bytes into parts, and chooses a path for each, no path twice.
-    pub(crate) fn choose(&mut self, length: u32, paths: &[Path]) -> Split {
-        let split = split(length, self.most, self.least);
+    /// Cuts a message of `length` bytes into parts.
+    #[inline]
+    pub(crate) fn split(&self, length: u32) -> Split {
+        split(length, self.most, self.least)
+    }
+
+    /// Chooses a path for each of `parts` parts, no path twice.
+    #[inline]
+    pub(crate) fn choose(&mut self, parts: u32, paths: &[Path]) {
         if self.paths > 1 {
             match self.policy {
-                PathPolicy::RoundRobin => self.in_turn(split.parts as usize),
+                PathPolicy::RoundRobin => self.in_turn(parts as usize),
                 PathPolicy::LeastOutstanding => {
-                    self.least_busy(split.parts as usize, |path| paths[path].in_flight());
+                    self.least_busy(parts as usize, |path| paths[path].in_flight());
                 }
             }
         }
-        split
-    }
-
-    /// Whether a message of `length` bytes goes as one part.
-    #[inline]
-    pub(crate) fn is_one_part(&self, length: u32) -> bool {
-        split(length, self.most, self.least).parts == 1
-    }
-
-    /// The path for a message of one part.
-    #[inline]
-    pub(crate) fn choose_one(&mut self, paths: &[Path]) -> usize {
-        if self.paths == 1 {
-            return 0;
-        }
-        if self.policy == PathPolicy::RoundRobin {
-            return self.next;
-        }
-        self.least_busy(1, |path| paths[path].in_flight());
-        self.path(0)
     }
 
     /// The path of part `part` of the message in hand.
+    #[inline]
     pub(crate) fn path(&self, part: u32) -> usize {
         usize::from(self.chosen[part as usize])
     }
 
-    /// The message in hand was sent in `parts` parts: the next one takes the paths after these.
+    /// The message in hand goes in `parts` parts: the next one takes the paths after these.
     #[inline]
     pub(crate) fn sent(&mut self, parts: u32) {
         self.next += parts as usize;
@@ -159,7 +146,7 @@ mod tests {
 
     #[test]
     fn settings_bound_the_parts() {
-        let parts = |most: &PathSelector, length| split(length, most.most, most.least).parts;
+        let parts = |selector: &PathSelector, length| selector.split(length).parts;
         let by_device = PathSelector::new(PathPolicy::RoundRobin, 8, 2, false, 65_536);
         assert_eq!(parts(&by_device, 1 << 20), 2);
         let by_path = PathSelector::new(PathPolicy::RoundRobin, 8, 2, true, 65_536);

@@ -1,8 +1,8 @@
 //! The raw layer, and its contract: for callers that cannot give their memory away, such as a
 //! transport plugin behind a C interface.
 //!
-//! There is no other kind of connection: the raw calls are methods of the same [`SendConnection`] and
-//! [`RecvConnection`], and the safe layer is made of them. Both can be used on one connection.
+//! The safe layer is made of these calls. [`raw`](crate::Connection::raw) gives them beside it,
+//! [`into_raw`](crate::Connection::into_raw) instead of it.
 //!
 //! # What the caller guarantees
 //! 1. *Memory stays mapped while it is registered.* [`Registrar::register`] is unsafe for that: from
@@ -27,7 +27,7 @@
 //! | call | waits | gives | without effect |
 //! |---|---|---|---|
 //! | [`Transport::connect`](crate::Transport::connect), [`listen`](crate::Transport::listen) | no | something to poll | on error |
-//! | [`Connecting::poll`](crate::Connecting::poll), [`Listener::poll_accept`](crate::Listener::poll_accept) | no: at most four queue pairs are made or moved | a connection, or `None`: poll again | |
+//! | [`try_now`](crate::Wait::try_now) of [`Connecting`](crate::Connecting) and [`Accept`](crate::Accept) | no: at most four queue pairs are made or moved | a connection, or `None`: poll again | |
 //! | [`Registrar::register`] | for the kernel, to pin the pages | a [`Region`] for all devices of the connection | on error |
 //! | [`isend`](SendConnection::isend) | no | a [`RequestId`], or `None`: nothing is announced or too much is outstanding; call again with the same arguments | on `None`, and on an error about an argument |
 //! | [`irecv`](RecvConnection::irecv) | no | a [`RequestId`], or `None`: too much is outstanding | as `isend` |
@@ -63,7 +63,14 @@
 //! No call panics for what a caller, a peer or a device does. A C interface should still stop an
 //! unwinding panic at its border, as the plugin does.
 
-pub use crate::connection::receiver::{Flush, Received, RecvBuffer, RecvConnection};
+pub use crate::connection::Connection;
+pub use crate::connection::receiver::{Flush, Received, Receiver, RecvBuffer};
 pub use crate::connection::requests::RequestId;
-pub use crate::connection::sender::SendConnection;
+pub use crate::connection::sender::Sender;
 pub use crate::memory::region::{Region, Registrar};
+
+/// The sending end of a connection.
+pub type SendConnection = Connection<Sender>;
+
+/// The receiving end of a connection.
+pub type RecvConnection = Connection<Receiver>;

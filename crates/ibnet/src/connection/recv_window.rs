@@ -47,6 +47,8 @@ pub(crate) struct Arrived {
     pub(crate) position: u8,
     /// Bytes of the message.
     pub(crate) size: u32,
+    /// Bytes that there is room for, if the message was too long and none of it was sent.
+    pub(crate) too_long_for: Option<u32>,
 }
 
 /// The sender broke the protocol: how.
@@ -104,8 +106,8 @@ impl RecvWindow {
         size_in_table: impl FnOnce(usize) -> u32,
     ) -> Result<Option<Arrived>, Violation> {
         let part = immediate
-            .and_then(Immediate::decode)
-            .ok_or(Violation("an immediate that means nothing"))?;
+            .map(Immediate::decode)
+            .ok_or(Violation("a write without its immediate"))?;
         let slot = usize::from(part.slot);
         let entry = &mut self.entries[slot];
         if !entry.is_open || entry.generation != part.generation {
@@ -120,9 +122,10 @@ impl RecvWindow {
         let size = match part.size_told {
             SizeTold::BySum => entry.bytes,
             SizeTold::AsAnnounced => entry.capacity,
-            SizeTold::InTable => size_in_table(slot),
+            SizeTold::InTable | SizeTold::TooLong => size_in_table(slot),
         };
-        if entry.parts > part.parts || size > entry.capacity {
+        let is_too_long = part.size_told == SizeTold::TooLong;
+        if entry.parts > part.parts || (size > entry.capacity) != is_too_long {
             return Err(Violation(
                 "a message larger than its buffer, or in too many parts",
             ));
@@ -133,6 +136,7 @@ impl RecvWindow {
             request: entry.request,
             position: entry.position,
             size,
+            too_long_for: is_too_long.then_some(entry.capacity),
         };
         while self.oldest != self.next && !self.entries[cts::slot(self.oldest)].is_open {
             self.oldest = self.oldest.wrapping_add(1);
@@ -176,6 +180,7 @@ mod tests {
                 request: 7,
                 position,
                 size,
+                too_long_for: None,
             }))
         };
         assert_eq!(by_sum, arrived(0, 123));
@@ -203,6 +208,15 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_was_too_long_is_told_with_its_length() {
+        let mut window = RecvWindow::new(FIRST, ENTRIES);
+        window.open(1, 0, 1000);
+        let taken = window.take(part(FIRST, SizeTold::TooLong, 1), 0, |_| 1001);
+        let arrived = taken.unwrap().unwrap();
+        assert_eq!((arrived.size, arrived.too_long_for), (1001, Some(1000)));
+    }
+
+    #[test]
     fn what_a_sender_could_get_wrong_is_a_violation() {
         let wrong = |immediate, bytes| {
             let mut window = RecvWindow::new(FIRST, ENTRIES);
@@ -210,7 +224,6 @@ mod tests {
             window.take(immediate, bytes, |_| 1001)
         };
         assert!(wrong(None, 1).is_err());
-        assert!(wrong(Some(3 << 8), 1).is_err(), "meaningless bits");
         assert!(
             wrong(part(FIRST + 1, SizeTold::BySum, 1), 1).is_err(),
             "not announced"
@@ -226,6 +239,14 @@ mod tests {
         assert!(
             wrong(part(FIRST, SizeTold::InTable, 1), 1).is_err(),
             "too large, in the table"
+        );
+        let mut window = RecvWindow::new(FIRST, ENTRIES);
+        window.open(1, 0, 1000);
+        assert!(
+            window
+                .take(part(FIRST, SizeTold::TooLong, 1), 0, |_| 1000)
+                .is_err(),
+            "not too long"
         );
         assert!(wrong(part(FIRST, SizeTold::BySum, 1), 1000).is_ok());
 

@@ -52,6 +52,8 @@ const NONE: u16 = u16::MAX;
 struct Slot<T> {
     generation: u16,
     in_use: bool,
+    /// Parts that have not completed.
+    outstanding: u8,
     next_free: u16,
     request: T,
 }
@@ -62,6 +64,7 @@ impl<T: Default> Table<T> {
             .map(|index| Slot {
                 generation: 0,
                 in_use: false,
+                outstanding: 0,
                 next_free: if index + 1 < CAPACITY {
                     index + 1
                 } else {
@@ -83,58 +86,54 @@ impl<T> Table<T> {
         self.first_free == NONE
     }
 
-    /// Takes a free slot for `request`, or gives `None` if the table is full.
+    /// Takes a free slot for `request`, which waits for `outstanding` parts. `None` if the table is full.
     #[inline]
-    pub(crate) fn insert(&mut self, request: T) -> Option<RequestId> {
+    pub(crate) fn insert(&mut self, outstanding: u8, request: T) -> Option<RequestId> {
         let index = self.first_free;
         let slot = self.slots.get_mut(usize::from(index))?;
         self.first_free = slot.next_free;
         slot.in_use = true;
+        slot.outstanding = outstanding;
         slot.request = request;
         Some(RequestId::new(index, slot.generation))
     }
 
-    /// The outstanding request `id`.
+    /// Whether all parts of `id` have completed. Errors if there is no such request.
     #[inline]
-    pub(crate) fn find(&mut self, id: RequestId) -> Result<&mut T, Failed> {
-        match self.slots.get_mut(usize::from(id.index())) {
+    pub(crate) fn is_done(&self, id: RequestId) -> Result<bool, Failed> {
+        match self.slots.get(usize::from(id.index())) {
             Some(slot) if slot.in_use && slot.generation == id.generation() => {
-                Ok(&mut slot.request)
+                Ok(slot.outstanding == 0)
             }
             _ => Err(stale(id)),
         }
     }
 
-    /// The outstanding request in slot `index`, if there is one.
+    /// A part of the request in slot `index`, if there is one, has completed. Returns it.
     #[inline]
-    pub(crate) fn at(&mut self, index: u16) -> Option<&mut T> {
-        self.slots
-            .get_mut(usize::from(index))
-            .filter(|slot| slot.in_use)
-            .map(|slot| &mut slot.request)
+    pub(crate) fn part_done(&mut self, index: u16) -> Option<&mut T> {
+        let slot = self.slots.get_mut(usize::from(index))?;
+        if !slot.in_use {
+            return None;
+        }
+        slot.outstanding = slot.outstanding.saturating_sub(1);
+        Some(&mut slot.request)
     }
 
-    /// Frees the slot of `id`, which [`find`](Self::find) has found.
+    /// Frees the slot of `id`, which is outstanding, and returns what was in it.
     #[inline]
-    pub(crate) fn remove(&mut self, id: RequestId) {
-        let Some(slot) = self.slots.get_mut(usize::from(id.index())) else {
-            return;
-        };
-        if !slot.in_use || slot.generation != id.generation() {
-            return;
-        }
+    pub(crate) fn remove(&mut self, id: RequestId) -> &T {
+        let slot = &mut self.slots[usize::from(id.index())];
         slot.in_use = false;
         slot.generation = slot.generation.wrapping_add(1);
         slot.next_free = self.first_free;
         self.first_free = id.index();
+        &slot.request
     }
 
-    /// Whether `condition` holds for every request that there is.
-    pub(crate) fn all(&self, condition: impl Fn(&T) -> bool) -> bool {
-        self.slots
-            .iter()
-            .filter(|slot| slot.in_use)
-            .all(|slot| condition(&slot.request))
+    /// Whether all requests that there can be are done.
+    pub(crate) fn is_full_of_finished(&self) -> bool {
+        self.is_full() && self.slots.iter().all(|slot| slot.outstanding == 0)
     }
 
     pub(crate) fn outstanding(&self) -> usize {
@@ -154,35 +153,47 @@ mod tests {
 
     #[test]
     fn a_full_table_says_try_again() {
-        // Pitfall 95: exhaustion is no error.
+        // Exhaustion is no error.
         let mut table = Table::new();
-        let ids: Vec<_> = (0..CAPACITY).map(|n| table.insert(n).unwrap()).collect();
+        let ids: Vec<_> = (0..CAPACITY).map(|n| table.insert(1, n).unwrap()).collect();
         assert!(table.is_full());
-        assert_eq!(table.insert(0), None);
-        table.remove(ids[17]);
+        assert_eq!(table.insert(1, 0), None);
+        assert_eq!(*table.remove(ids[17]), 17);
         assert!(!table.is_full());
-        let again = table.insert(999).unwrap();
+        let again = table.insert(1, 999).unwrap();
         assert_eq!(again.index(), ids[17].index());
-        assert_eq!(*table.find(again).unwrap(), 999);
+        assert_eq!(*table.part_done(again.index()).unwrap(), 999);
         assert_eq!(table.outstanding(), usize::from(CAPACITY));
+        assert!(!table.is_full_of_finished());
     }
 
     #[test]
     fn stale_and_foreign_ids_are_refused() {
         let mut table = Table::new();
-        let id = table.insert(1).unwrap();
+        let id = table.insert(0, 1).unwrap();
+        assert!(table.is_done(id).unwrap());
         table.remove(id);
         assert!(matches!(
-            table.find(id).map_err(|failed| *failed),
+            table.is_done(id).map_err(|failed| *failed),
             Err(Error::StaleRequest { .. })
         ));
-        let newer = table.insert(2).unwrap();
+        assert!(table.part_done(id.index()).is_none());
+        let newer = table.insert(0, 2).unwrap();
         assert_eq!(newer.index(), id.index());
-        assert!(table.find(id).is_err());
-        table.remove(id); // must not free the newer one
-        assert_eq!(*table.find(newer).unwrap(), 2);
+        assert!(table.is_done(id).is_err());
+        assert!(table.is_done(newer).unwrap());
         for raw in [0xffff_ffff, 0x0000_ffff, 0x1234_0005] {
-            assert!(table.find(RequestId::from_raw(raw)).is_err());
+            assert!(table.is_done(RequestId::from_raw(raw)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_request_is_done_with_its_last_part() {
+        let mut table = Table::new();
+        let id = table.insert(2, ()).unwrap();
+        for is_done in [false, true, true] {
+            table.part_done(id.index());
+            assert_eq!(table.is_done(id).unwrap(), is_done);
         }
     }
 
@@ -195,9 +206,9 @@ mod tests {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             if random & 0x8000_0000 != 0 && !live.is_empty() {
                 let (id, value) = live.swap_remove(random as usize % live.len());
-                assert_eq!(*table.find(id).unwrap(), value);
-                table.remove(id);
-            } else if let Some(id) = table.insert(step) {
+                assert!(!table.is_done(id).unwrap());
+                assert_eq!(*table.remove(id), value);
+            } else if let Some(id) = table.insert(1, step) {
                 live.push((id, step));
             } else {
                 assert_eq!(live.len(), usize::from(CAPACITY));

@@ -58,8 +58,20 @@ pub enum Error {
     /// The request is finished already, or was never made by this connection.
     #[error("request {raw:#x} is not outstanding on this connection")]
     StaleRequest {
-        /// The request, as [`RequestId::into_raw`](crate::RequestId::into_raw) gives it.
+        /// The request, as [`RequestId::into_raw`](crate::raw::RequestId::into_raw) gives it.
         raw: u32,
+    },
+
+    /// A message is longer than the buffer that was announced for it. Both ends hear of it, and the
+    /// connection goes on.
+    #[error("{connection}: a message of {length} bytes for a buffer of {capacity}")]
+    MessageTooLong {
+        /// Both ends.
+        connection: String,
+        /// Bytes of the message.
+        length: usize,
+        /// Bytes that the receiver has room for.
+        capacity: usize,
     },
 
     /// The network socket of the handshake failed.
@@ -244,9 +256,10 @@ impl Error {
             | Self::PeerFailed { .. }
             | Self::PeerLost { .. }
             | Self::Completion { .. } => ErrorKind::Remote,
-            Self::InvalidArgument(_) | Self::BadHandle(_) | Self::StaleRequest { .. } => {
-                ErrorKind::InvalidArgument
-            }
+            Self::InvalidArgument(_)
+            | Self::BadHandle(_)
+            | Self::StaleRequest { .. }
+            | Self::MessageTooLong { .. } => ErrorKind::InvalidArgument,
             Self::Config(_) | Self::Forked | Self::Unmergeable { .. } | Self::Unpairable { .. } => {
                 ErrorKind::InvalidUsage
             }

@@ -1,9 +1,6 @@
-//! Blocking the calling thread until a future is ready.
+//! Points in time, and the waker of callers that poll.
 
-use std::cell::OnceCell;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// The time `duration` after `start`. One that is not on the clock any more is for ever, which is
@@ -13,57 +10,9 @@ pub(crate) fn later(start: Instant, duration: Duration) -> Instant {
     start + duration.min(FOR_EVER)
 }
 
-/// Polls until there is a result; sleeps in between.
-pub(crate) fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
-    with_waker(|context| {
-        loop {
-            if let Poll::Ready(done) = poll(context) {
-                return done;
-            }
-            thread::park();
-        }
-    })
-}
-
-/// As [`block_on`], but gives `None` when `deadline` comes first.
-pub(crate) fn block_until<T>(
-    deadline: Instant,
-    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-) -> Option<T> {
-    with_waker(|context| {
-        loop {
-            if let Poll::Ready(done) = poll(context) {
-                return Some(done);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
-            }
-            thread::park_timeout(left);
-        }
-    })
-}
-
-/// Calls `wait` with what wakes this thread.
-fn with_waker<T>(wait: impl FnOnce(&mut Context<'_>) -> T) -> T {
-    thread_local! {
-        static WAKER: OnceCell<Waker> = const { OnceCell::new() };
-    }
-    let new = || Waker::from(Arc::new(Unpark(thread::current())));
-    // There is none any more while the thread ends.
-    let waker = WAKER.try_with(|waker| waker.get_or_init(new).clone());
-    let waker = waker.unwrap_or_else(|_| new());
-    wait(&mut Context::from_waker(&waker))
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
+/// The waker of callers that poll: futures set nothing up to wake them.
+pub(crate) fn polling() -> &'static Waker {
+    // One place for it: copies would not be known as the same.
+    static WAKER: &Waker = Waker::noop();
+    WAKER
 }

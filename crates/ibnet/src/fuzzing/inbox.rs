@@ -51,9 +51,6 @@ impl Model {
                 && (entry.id / 256) % (1 << 15) == u64::from(generation)
         };
         let entry = self.entries.iter_mut().find(is_it).ok_or(())?;
-        if told == 3 {
-            return Err(());
-        }
         entry.parts += 1;
         entry.bytes += u64::from(bytes);
         if entry.parts < parts {
@@ -64,7 +61,8 @@ impl Model {
             1 => entry.capacity.into(),
             _ => in_table.into(),
         };
-        if entry.parts > parts || size > entry.capacity.into() {
+        let is_too_long = told == 3;
+        if entry.parts > parts || (size > entry.capacity.into()) != is_too_long {
             return Err(());
         }
         entry.is_open = false;
@@ -73,6 +71,7 @@ impl Model {
             request: entry.request,
             position: entry.position,
             size: size as u32,
+            too_long_for: is_too_long.then_some(entry.capacity),
         };
         let open = self.entries.iter().position(|entry| entry.is_open);
         self.entries.drain(..open.unwrap_or(self.entries.len()));
@@ -119,10 +118,11 @@ pub fn inbox(data: &[u8]) {
                 let told = input.u8();
                 let parts = input.u8() % 128 + 1;
                 let id = model.entries.get(which).map_or(first, |entry| entry.id);
-                let size_told = match told % 3 {
+                let size_told = match told % 4 {
                     0 => SizeTold::BySum,
                     1 => SizeTold::AsAnnounced,
-                    _ => SizeTold::InTable,
+                    2 => SizeTold::InTable,
+                    _ => SizeTold::TooLong,
                 };
                 let slot = cts::slot(id) as u8;
                 let generation = generation(id);

@@ -122,7 +122,7 @@ impl Registrar {
 
     /// As [`register`](Self::register), for memory of a device that the network devices reach
     /// through a peer-memory driver. What is received there can be flushed
-    /// ([`iflush`](crate::RecvConnection::iflush)).
+    /// ([`iflush`](crate::raw::Connection::iflush)).
     ///
     /// # Safety
     /// As for [`register`](Self::register).

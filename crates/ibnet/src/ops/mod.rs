@@ -6,21 +6,23 @@
 //!
 //! The peer is trusted in one point: an announcement stays technically valid after its message has
 //! arrived, so a peer that breaks the protocol on purpose could write into a buffer that was handed
-//! back. Only who was given the listener's handle can be a peer.
+//! back. Only one that was given the listener's handle can be a peer.
 //!
-//! Each operation comes as `try_…`, which never waits; as the plain call, which waits; with
-//! `…_until` and `…_timeout`, which give back what they were given if the time runs out; and with
-//! `…_async`, to be awaited ([`crate::ops::future`]).
+//! Each operation is one value, an [`Operation`], with the methods of [`Wait`].
+#![allow(
+    private_bounds,
+    reason = "the sides and the operations are those of this crate"
+)]
 
 mod buffer;
-pub mod future;
-mod receiving;
-mod sending;
+mod connection;
+pub mod operation;
 mod tickets;
-mod waiting;
+mod transfer;
+mod wait;
 
 pub use buffer::Buffer;
-pub(crate) use receiving::only;
-pub(crate) use tickets::Owned;
-pub use tickets::{RecvTicket, SendTicket, Unposted};
-pub(crate) use waiting::poll_for;
+pub use connection::{Connection, RecvConnection, SendConnection};
+pub use operation::{OpError, Operation};
+pub use tickets::{GroupTicket, RecvTicket, SendTicket, Ticket};
+pub use wait::Wait;

@@ -1,143 +1,126 @@
 //! Tickets: what stands for an outstanding request, and what a connection keeps for it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::marker::PhantomData;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::Buffer;
+use crate::connection::raw::{Receiver, Sender};
 use crate::connection::requests::{CAPACITY, RequestId};
 use crate::error::Error;
 
-/// What is held for the request in each slot of a connection's table. The table of slots is only
+/// The buffers of the request in each slot of a connection's table. The table of slots is only
 /// made when the safe interface is used.
-pub(crate) struct Owned<T> {
-    slots: Vec<Option<T>>,
-    /// Requests whose tickets nobody has any more: what is held for them is freed when they are
-    /// done.
-    abandoned: Vec<RequestId>,
-    /// Tells this connection from all others of the process.
-    connection: u64,
+#[derive(Default)]
+pub(super) struct Owned {
+    slots: Vec<Option<Vec<Buffer>>>,
+    abandoned: Arc<Abandoned>,
 }
 
-impl<T> Owned<T> {
-    pub(crate) fn new() -> Self {
-        static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
-        Self {
-            slots: Vec::new(),
-            abandoned: Vec::new(),
-            connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed),
-        }
-    }
+/// Requests whose tickets were dropped: their buffers are freed when they are done. It also tells the
+/// connection from all others of the process.
+#[derive(Default)]
+struct Abandoned(Mutex<Vec<RequestId>>);
 
-    pub(super) fn put(&mut self, request: RequestId, value: T) -> Ticket {
+impl Abandoned {
+    fn lock(&self) -> MutexGuard<'_, Vec<RequestId>> {
+        // A push is never half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Owned {
+    pub(super) fn put<S, B>(&mut self, request: RequestId, buffers: Vec<Buffer>) -> Ticket<S, B> {
         if self.slots.is_empty() {
             self.slots.resize_with(usize::from(CAPACITY), || None);
         }
-        self.slots[usize::from(request.index())] = Some(value);
+        self.slots[usize::from(request.index())] = Some(buffers);
         Ticket {
             request,
-            connection: self.connection,
+            abandoned: Arc::clone(&self.abandoned),
+            is_over: false,
+            of: PhantomData,
         }
     }
 
-    /// The request of a ticket, if it is of this connection.
-    pub(super) fn check(&self, ticket: &Ticket) -> Result<RequestId, Error> {
-        if ticket.connection == self.connection {
-            Ok(ticket.request)
-        } else {
-            Err(Error::InvalidArgument(
-                "a ticket of another connection".to_owned(),
-            ))
+    /// The request of `ticket` and its buffers, if it is outstanding on this connection.
+    pub(super) fn find<S, B>(
+        &mut self,
+        ticket: &Ticket<S, B>,
+    ) -> Result<(RequestId, &mut Vec<Buffer>), Error> {
+        if !Arc::ptr_eq(&ticket.abandoned, &self.abandoned) {
+            let text = "a ticket of another connection".to_owned();
+            return Err(Error::InvalidArgument(text));
+        }
+        let slot = self.slots.get_mut(usize::from(ticket.request.index()));
+        match slot.and_then(Option::as_mut) {
+            Some(buffers) if !ticket.is_over => Ok((ticket.request, buffers)),
+            _ => Err(ended()),
         }
     }
 
-    pub(super) fn take(&mut self, request: RequestId) -> Option<T> {
+    /// Takes the buffers of `ticket`, whose request is over, if they are here.
+    pub(super) fn take<S, B>(&mut self, ticket: &mut Ticket<S, B>) -> Option<Vec<Buffer>> {
+        self.find(ticket).ok()?;
+        ticket.is_over = true;
+        self.free(ticket.request)
+    }
+
+    /// Leaks the buffers that there are.
+    pub(super) fn leak(self) {
+        mem::forget(self.slots);
+    }
+
+    pub(super) fn free(&mut self, request: RequestId) -> Option<Vec<Buffer>> {
         self.slots.get_mut(usize::from(request.index()))?.take()
     }
 
-    /// Nobody will ask for the request of `ticket`.
-    pub(super) fn abandon(&mut self, ticket: &Ticket) {
-        if let Ok(request) = self.check(ticket) {
-            self.abandoned.push(request);
-        }
+    /// The requests whose tickets were dropped; those that are not over are to be given back.
+    pub(super) fn take_abandoned(&self) -> Vec<RequestId> {
+        mem::take(&mut *self.abandoned.lock())
     }
 
-    /// Whether there are requests that nobody will ask for.
-    pub(super) fn has_abandoned(&self) -> bool {
-        !self.abandoned.is_empty()
-    }
-
-    /// The requests that nobody will ask for; those that are not done are to be abandoned again.
-    pub(super) fn take_abandoned(&mut self) -> Vec<RequestId> {
-        std::mem::take(&mut self.abandoned)
-    }
-
-    pub(super) fn abandon_again(&mut self, request: RequestId) {
-        self.abandoned.push(request);
+    pub(super) fn abandon_again(&self, requests: Vec<RequestId>) {
+        self.abandoned.lock().extend(requests);
     }
 }
 
-/// An outstanding send. Give it to [`SendConnection::wait`](crate::SendConnection::wait) to get the
-/// buffer back. If it is dropped, the connection keeps the buffer until it is closed.
-#[derive(Debug)]
-#[must_use = "the buffer comes back through `wait` or `poll`"]
-pub struct SendTicket(pub(super) Ticket);
-
-/// An outstanding receive. Give it to [`RecvConnection::wait`](crate::RecvConnection::wait) to get
-/// the buffers back. If it is dropped, the connection keeps the buffers until it is closed.
-#[derive(Debug)]
-#[must_use = "the buffers come back through `wait` or `poll`"]
-pub struct RecvTicket(pub(super) Ticket);
-
-/// A request and the connection that it is of: ids repeat from connection to connection.
-#[derive(Debug)]
-pub(super) struct Ticket {
-    pub(super) request: RequestId,
-    connection: u64,
+/// An outstanding request. [`Connection::finish`](crate::Connection::finish) gives its buffers back. If it is
+/// dropped, the connection frees them when the request is done.
+#[must_use = "the buffers come back through `finish`"]
+pub struct Ticket<S, B> {
+    request: RequestId,
+    abandoned: Arc<Abandoned>,
+    is_over: bool,
+    of: PhantomData<fn() -> (S, B)>,
 }
 
-/// A request that could not be made, and its buffers.
-pub enum Unposted<T> {
-    /// Nothing is announced yet, or too much is outstanding: try again.
-    NotReady(T),
-    /// It will never be possible.
-    Failed(Error, T),
-}
+/// An outstanding send. Its end gives the [`Buffer`] back.
+pub type SendTicket = Ticket<Sender, Buffer>;
 
-impl<T> Unposted<T> {
-    /// The buffers, whatever the reason.
-    pub fn into_buffers(self) -> T {
-        match self {
-            Self::NotReady(buffers) | Self::Failed(_, buffers) => buffers,
+/// An outstanding receive of one buffer. Its end gives the [`Buffer`], as long as the message.
+pub type RecvTicket = Ticket<Receiver, Buffer>;
+
+/// An outstanding receive of a group. Its end gives the buffers, each as long as its message.
+pub type GroupTicket = Ticket<Receiver, Vec<Buffer>>;
+
+impl<S, B> Drop for Ticket<S, B> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.abandoned.lock().push(self.request);
         }
     }
 }
 
-impl<T> fmt::Debug for Unposted<T> {
-    /// Without the buffers.
+impl<S, B> fmt::Debug for Ticket<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotReady(_) => f.write_str("NotReady"),
-            Self::Failed(error, _) => f.debug_tuple("Failed").field(error).finish(),
-        }
-    }
-}
-
-/// Finished requests hold their places until their buffers are asked for, which nobody can do any
-/// more without the tickets.
-pub(super) fn dropped_tickets() -> Error {
-    Error::InvalidArgument(format!(
-        "all {CAPACITY} requests of the connection are finished and none was waited for; their \
-         tickets may have been dropped"
-    ))
-}
-
-pub(super) fn foreign(request: RequestId) -> Error {
-    Error::StaleRequest {
-        raw: request.into_raw(),
+        f.debug_tuple("Ticket").field(&self.request).finish()
     }
 }
 
 /// What was to be done is done, or has failed.
 #[cold]
 pub(super) fn ended() -> Error {
-    Error::InvalidArgument("this wait has ended already".to_owned())
+    Error::InvalidArgument("this operation has ended already".to_owned())
 }

@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
 use crate::connect::Conversation;
 use crate::connect::connector::{self, Call};
@@ -11,15 +10,17 @@ use crate::connect::established::NewSender;
 use crate::connect::introduction::introduce;
 use crate::connect::options::ConnectOptions;
 use crate::connect::shared::Shared;
-use crate::connect::waits::{Budget, polling};
-use crate::connection::sender::SendConnection;
+use crate::connect::waits::Budget;
+use crate::connection::raw;
 use crate::device::nic::Nic;
 use crate::error::Error;
-use crate::events::waiting::{block_on, block_until, later};
+use crate::ops::SendConnection;
 use crate::wire::handle::Handle;
 
-/// A connection in the making. Poll it until it gives the connection, wait for it or await it;
-/// drop it to give up.
+/// A connection in the making: a future with the methods of [`Wait`](crate::Wait). Drop it to give up.
+///
+/// Beside the limits of a wait, each step of it has that of
+/// [`Config::connect_timeout`](crate::Config::connect_timeout). When it fails, everything has been undone.
 pub struct Connecting {
     /// None once it has ended.
     under_way: Option<(Conversation<NewSender>, Arc<Shared>)>,
@@ -52,46 +53,6 @@ impl Connecting {
             budget,
         })
     }
-
-    /// Advances the handshake as far as possible without waiting. Gives the connection when both
-    /// ends are ready, `None` before.
-    ///
-    /// # Errors
-    /// Why there will be no connection. Everything has been undone by then, and every later call
-    /// is an error, too.
-    pub fn poll(&mut self) -> Result<Option<SendConnection>, Error> {
-        match Pin::new(self).poll(&mut Context::from_waker(polling())) {
-            Poll::Ready(outcome) => outcome.map(Some),
-            Poll::Pending => Ok(None),
-        }
-    }
-
-    /// Waits until there is a connection, or an error. Costs no processor time meanwhile.
-    ///
-    /// # Errors
-    /// As for [`poll`](Self::poll).
-    pub fn wait(mut self) -> Result<SendConnection, Error> {
-        block_on(|context| Pin::new(&mut self).poll(context))
-    }
-
-    /// As [`wait`](Self::wait), but gives the attempt back when `deadline` comes first: it can be
-    /// gone on with. Beside that each step of it has the time limit of
-    /// [`Config::connect_timeout`](crate::Config::connect_timeout).
-    ///
-    /// # Errors
-    /// As for [`poll`](Self::poll).
-    pub fn wait_until(mut self, deadline: Instant) -> Result<Result<SendConnection, Self>, Error> {
-        let waited = block_until(deadline, |context| Pin::new(&mut self).poll(context));
-        Ok(waited.transpose()?.ok_or(self))
-    }
-
-    /// As [`wait_until`](Self::wait_until), `time` from now.
-    ///
-    /// # Errors
-    /// As for [`poll`](Self::poll).
-    pub fn wait_timeout(self, time: Duration) -> Result<Result<SendConnection, Self>, Error> {
-        self.wait_until(later(Instant::now(), time))
-    }
 }
 
 /// Gives the connection, or why there is none. Needs no runtime: the waker is woken by the events
@@ -112,6 +73,6 @@ impl Future for Connecting {
         if outcome.is_ready() {
             this.under_way = None;
         }
-        outcome.map(|agreed| SendConnection::new(agreed?))
+        outcome.map(|agreed| raw::SendConnection::new(agreed?).map(SendConnection::new))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -15,13 +16,12 @@ use crate::connect::established::NewReceiver;
 use crate::connect::options::ListenOptions;
 use crate::connect::random;
 use crate::connect::shared::Shared;
-use crate::connect::waits::{Budget, Patience, Waits, polling};
-use crate::connection::receiver::RecvConnection;
+use crate::connect::waits::{Budget, Patience, Waits};
+use crate::connection::raw;
 use crate::device::nic::Nic;
 use crate::error::Error;
 use crate::events::SocketWatch;
-use crate::events::waiting::{block_on, block_until, later};
-use crate::ops::future::Accept;
+use crate::ops::RecvConnection;
 use crate::wire::handle::Handle;
 
 /// Clients that may be in the middle of a handshake. Beyond it, those that do not show the cookie
@@ -98,57 +98,15 @@ impl Listener {
         self.handle
     }
 
-    /// Advances all pending clients as far as possible without waiting. Gives a connection when
-    /// one is ready.
-    ///
-    /// # Errors
-    /// A peer that knew the cookie and then failed, or no descriptor or memory for another client;
-    /// the listener remains usable. Strangers are dropped without an error.
-    pub fn poll_accept(&mut self) -> Result<Option<RecvConnection>, Error> {
-        match self.poll_accept_with(&mut Context::from_waker(polling())) {
-            Poll::Ready(outcome) => outcome.map(Some),
-            Poll::Pending => Ok(None),
-        }
+    /// Accepts a connection, and advances the handshakes of all clients meanwhile: see
+    /// [`Accept`].
+    pub fn accept(&mut self) -> Accept<'_> {
+        Accept(self)
     }
 
-    /// Waits until there is a connection, or an error. Costs no processor time meanwhile.
-    ///
-    /// # Errors
-    /// As for [`poll_accept`](Self::poll_accept).
-    pub fn accept(&mut self) -> Result<RecvConnection, Error> {
-        block_on(|context| self.poll_accept_with(context))
-    }
-
-    /// As [`accept`](Self::accept), but gives `None` when `deadline` comes first. Clients that are
-    /// in the middle of their handshake are not lost by that.
-    ///
-    /// # Errors
-    /// As for [`poll_accept`](Self::poll_accept).
-    pub fn accept_until(&mut self, deadline: Instant) -> Result<Option<RecvConnection>, Error> {
-        let waited = block_until(deadline, |context| self.poll_accept_with(context));
-        waited.transpose()
-    }
-
-    /// As [`accept_until`](Self::accept_until), `time` from now.
-    ///
-    /// # Errors
-    /// As for [`poll_accept`](Self::poll_accept).
-    pub fn accept_timeout(&mut self, time: Duration) -> Result<Option<RecvConnection>, Error> {
-        self.accept_until(later(Instant::now(), time))
-    }
-
-    /// As [`accept`](Self::accept), to be awaited. Dropped, it has done nothing: a later call
-    /// accepts what it would have.
-    pub fn accept_async(&mut self) -> Accept<'_> {
-        Accept::new(self)
-    }
-
-    /// As [`poll_accept`](Self::poll_accept); if there is no connection, the caller is woken when it is worth
-    /// another look.
-    pub(crate) fn poll_accept_with(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<RecvConnection, Error>> {
+    /// Advances all pending clients as far as possible. If there is no connection, the caller is woken when
+    /// it is worth another look.
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<RecvConnection, Error>> {
         self.listening.shared.events.check_process()?;
         // All clients share it, so that a poll takes no longer for many of them.
         self.budget.refill();
@@ -215,7 +173,9 @@ impl Listener {
                     tracing::debug!("{} dropped: {error}", client.address);
                 }
                 Poll::Ready(outcome) => {
-                    let outcome = outcome.and_then(RecvConnection::new);
+                    let outcome = outcome
+                        .and_then(raw::RecvConnection::new)
+                        .map(RecvConnection::new);
                     self.has_accepted |= outcome.is_ok();
                     return Some(outcome);
                 }
@@ -308,5 +268,21 @@ impl Client {
     /// Whether it has had the time to show the cookie and has not.
     fn is_silent(&self) -> bool {
         !self.is_known() && self.since.elapsed() >= TIME_TO_GREET
+    }
+}
+
+/// Accepting a connection: a future with the methods of [`Wait`](crate::Wait).
+///
+/// It fails for a peer that knew the cookie and then failed, or if there is no descriptor or memory for
+/// another client; the listener remains usable. Strangers are dropped without an error. Dropped, it has
+/// lost nothing: clients in the middle of their handshake go on with the next one.
+#[must_use = "nothing happens until it is tried, waited for or awaited"]
+pub struct Accept<'a>(&'a mut Listener);
+
+impl Future for Accept<'_> {
+    type Output = Result<RecvConnection, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.get_mut().0.poll_accept(context)
     }
 }

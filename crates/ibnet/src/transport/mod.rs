@@ -6,7 +6,7 @@ pub(crate) mod listener;
 use std::sync::Arc;
 
 pub use connecting::Connecting;
-pub use listener::Listener;
+pub use listener::{Accept, Listener};
 
 use ibnet_verbs::LockedMemory;
 

@@ -22,6 +22,9 @@ pub(crate) enum SizeTold {
     AsAnnounced = 1,
     /// It was written into the size table before the last part's immediate.
     InTable = 2,
+    /// The message is longer than the buffer, and none of it was sent. Its length was written into the
+    /// size table.
+    TooLong = 3,
 }
 
 /// The parsed immediate.
@@ -54,20 +57,20 @@ impl Immediate {
             | u32::from(self.generation) << 17
     }
 
-    /// `None` if the peer sent bits that mean nothing.
-    pub(crate) fn decode(bits: u32) -> Option<Self> {
+    /// Every value has a meaning.
+    pub(crate) fn decode(bits: u32) -> Self {
         let size_told = match (bits >> 8) & 3 {
             0 => SizeTold::BySum,
             1 => SizeTold::AsAnnounced,
             2 => SizeTold::InTable,
-            _ => return None,
+            _ => SizeTold::TooLong,
         };
-        Some(Self {
+        Self {
             slot: bits as u8,
             size_told,
             parts: ((bits >> 10) & 0x7f) as u8 + 1,
             generation: (bits >> 17) as u16,
-        })
+        }
     }
 }
 
@@ -79,7 +82,12 @@ mod tests {
     #[test]
     fn round_trip() {
         for slot in [0, 1, 127, 255] {
-            for size_told in [SizeTold::BySum, SizeTold::AsAnnounced, SizeTold::InTable] {
+            for size_told in [
+                SizeTold::BySum,
+                SizeTold::AsAnnounced,
+                SizeTold::InTable,
+                SizeTold::TooLong,
+            ] {
                 for parts in [1, 2, 64, MAX_PARTS] {
                     for generation in [0, 1, 0x4000, 0x7fff] {
                         let immediate = Immediate {
@@ -88,7 +96,7 @@ mod tests {
                             parts,
                             generation,
                         };
-                        assert_eq!(Immediate::decode(immediate.encode()), Some(immediate));
+                        assert_eq!(Immediate::decode(immediate.encode()), immediate);
                     }
                 }
             }
@@ -96,19 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn meaningless_bits_are_refused() {
-        assert_eq!(Immediate::decode(3 << 8), None);
-    }
-
-    #[test]
-    fn every_other_value_has_one_meaning() {
-        // Whatever 32 bits arrive, they either mean nothing or encode to themselves.
+    fn every_value_has_one_meaning() {
+        // Whatever 32 bits arrive, they encode to themselves.
         let mut bits = 1_u32;
         for _ in 0..100_000 {
             bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            if let Some(immediate) = Immediate::decode(bits) {
-                assert_eq!(immediate.encode(), bits);
-            }
+            assert_eq!(Immediate::decode(bits).encode(), bits);
         }
     }
 

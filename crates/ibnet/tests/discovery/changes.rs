@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use ibnet::{ConnectOptions, Error, RecvConnection, SendConnection, Transport};
+use ibnet::{ConnectOptions, Error, RecvConnection, SendConnection, Transport, Wait};
 use ibnet_simverbs::{Fabric, GidSlot, HcaPort, When};
 use ibnet_verbs::{EventType, Gid};
 
@@ -52,10 +52,10 @@ impl Bench {
         let (mut sending, mut receiving) = (None, None);
         while sending.is_none() || receiving.is_none() {
             if sending.is_none() {
-                sending = connecting.poll()?;
+                sending = connecting.try_now()?;
             }
             if receiving.is_none() {
-                receiving = listener.poll_accept()?;
+                receiving = listener.accept().try_now()?;
             }
         }
         Ok((sending.unwrap(), receiving.unwrap()))
@@ -125,12 +125,12 @@ fn a_changed_table_is_read_again() {
 
 /// A message over it.
 fn talk(sending: &mut SendConnection, receiving: &mut RecvConnection) -> Result<(), Error> {
-    let receive = receiving.recv(receiving.registrar().buffer(5)?, 0)?;
+    let receive = receiving.recv(receiving.registrar().buffer(5)?, 0).wait()?;
     let mut buffer = sending.registrar().buffer(5)?;
     buffer.copy_from_slice(b"hello");
-    let send = sending.send(buffer, 0)?;
-    assert_eq!(receiving.wait(receive)?[..], *b"hello");
-    sending.wait(send).map(drop)
+    let send = sending.send(buffer, 0).wait()?;
+    assert_eq!(receiving.finish(receive).wait()?[..], *b"hello");
+    sending.finish(send).wait().map(drop).map_err(Error::from)
 }
 
 #[test]
@@ -177,8 +177,12 @@ fn the_choice_follows_every_change_and_connections_work_with_it() {
 
 /// A receive, of which the sender cannot learn.
 fn announce(receiving: &mut RecvConnection) -> Result<(), Error> {
-    let receive = receiving.recv(receiving.registrar().buffer(5)?, 0)?;
-    receiving.wait(receive).map(drop)
+    let receive = receiving.recv(receiving.registrar().buffer(5)?, 0).wait()?;
+    receiving
+        .finish(receive)
+        .wait()
+        .map(drop)
+        .map_err(Error::from)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A receiver that writes what it likes into the sender's ring.
 
-use ibnet::Unposted;
+use ibnet::Wait;
 use ibnet_verbs::WcStatus;
 
 use crate::rogue::{Entry, Receiver, Trap};
@@ -68,9 +68,10 @@ fn an_entry_that_is_not_due_is_not_seen() {
         receiver.announce(&receiver.entry(id));
     }
     let buffer = receiver.sending.registrar().buffer(4).unwrap();
-    let Err(Unposted::NotReady(buffer)) = receiver.sending.try_send(buffer, 7) else {
-        panic!("sent to an entry that is not due")
-    };
+    let mut sending = receiver.sending.send(buffer, 7);
+    let sent = sending.try_now().unwrap();
+    assert!(sent.is_none(), "sent to an entry that is not due");
+    let buffer = sending.into_inner().unwrap();
     let first = Entry {
         group: 2,
         tag: 1,
@@ -78,10 +79,7 @@ fn an_entry_that_is_not_due_is_not_seen() {
     };
     receiver.announce(&first);
     assert!(
-        matches!(
-            receiver.sending.try_send(buffer, 9),
-            Err(Unposted::Failed(..)),
-        ),
+        receiver.sending.send(buffer, 9).try_now().is_err(),
         "entry 257 is of another group"
     );
     drop((receiver, trap, victim));

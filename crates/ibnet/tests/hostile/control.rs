@@ -1,6 +1,7 @@
 //! The control channel of connections that stand: anything but an orderly farewell ends the
 //! connection with an error that says what came.
 
+use ibnet::Wait;
 use std::net::Shutdown;
 
 use ibnet::Error;
@@ -101,8 +102,8 @@ fn of_a_sender() {
         // A message is on its way, and has arrived, when the peer begins.
         receiver.announce(&receiver.entry(256));
         let buffer = receiver.sending.registrar().buffer(4).unwrap();
-        let sent = receiver.sending.send(buffer, 7).unwrap();
-        receiver.sending.wait(sent).unwrap();
+        let sent = receiver.sending.send(buffer, 7).wait().unwrap();
+        receiver.sending.finish(sent).wait().unwrap();
         match bytes {
             Some(bytes) => receiver.line.say(&bytes),
             None => receiver.line.hang_up(Shutdown::Write),
@@ -142,18 +143,18 @@ fn a_farewell_cannot_count_what_was_not_posted() {
     // SAFETY: the memory outlives the connection, and is only read.
     let region = unsafe { sending.registrar().register(data, 4) }.unwrap();
     // SAFETY: as above.
-    let sent = unsafe { sending.isend(data, 4, 7, Some(&region)) };
+    let sent = unsafe { sending.raw().isend(data, 4, 7, Some(&region)) };
     let sent = sent.unwrap().unwrap();
     let parts_taken = vec![1];
     receiver.line.say(&frame(CLOSING, &Closing { parts_taken }));
     // This looks at what the peer says, and sends nothing: the memory is not registered.
     let error = crate::stage::until(|| {
         // SAFETY: nothing is sent.
-        let refused = unsafe { receiver.sending.isend(data, 4, 7, None) }.unwrap_err();
+        let refused = unsafe { receiver.sending.raw().isend(data, 4, 7, None) }.unwrap_err();
         (!matches!(refused, Error::InvalidArgument(_))).then_some(refused)
     });
     says(&error, &[PEER, "counts parts which were never sent"]);
-    assert!(receiver.sending.test(sent).is_err());
+    assert!(receiver.sending.raw().test(sent).is_err());
     drop((region, receiver, trap, victim));
     stage.end();
 }
@@ -197,13 +198,13 @@ fn words_that_came_with_the_last_of_the_handshake_are_heard() {
     let end = crate::rogue::End::new(&trap.device);
     line.say(&frame(PLAN, &trap.plan(&end)));
     crate::stage::until(|| {
-        assert!(connecting.poll().unwrap().is_none());
+        assert!(connecting.try_now().unwrap().is_none());
         line.hear::<Endpoint>(ENDPOINT)
     });
     // In one piece, after which nothing more ever comes.
     let reason = b"no more".to_vec();
     line.say(&[frame(READY, &Ready {}), frame(REFUSAL, &Refusal { reason })].concat());
-    let mut sending = crate::stage::until(|| connecting.poll().unwrap());
+    let mut sending = crate::stage::until(|| connecting.try_now().unwrap());
     says(&send_failure(&mut sending), &[PEER, "no more"]);
     drop((sending, connecting, line, end, trap, victim));
     stage.end();
@@ -231,7 +232,8 @@ fn any_bytes_in_any_pieces() {
         receiver.line.say(&bytes[..cut]);
         let _ = receiver
             .sending
-            .try_send(receiver.sending.registrar().buffer(1).unwrap(), 0);
+            .send(receiver.sending.registrar().buffer(1).unwrap(), 0)
+            .try_now();
         receiver.line.say(&bytes[cut..]);
         // What is not whole by then is cut off.
         receiver.line.hang_up(Shutdown::Write);

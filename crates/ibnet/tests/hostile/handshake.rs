@@ -1,7 +1,7 @@
 //! Every field of every message of the handshake, one at a time out of its range, and messages
 //! out of turn.
 
-use ibnet::{ConnectOptions, Error};
+use ibnet::{ConnectOptions, Error, Wait};
 
 use crate::log;
 use crate::rogue::{Device, End, Line, Sender, Trap};
@@ -70,7 +70,7 @@ fn is_dropped(besieged: &mut Besieged, bytes: &[u8], why: &str) {
     let mut line = Line::call(besieged.address());
     line.say(bytes);
     until(|| {
-        assert!(besieged.listener.poll_accept().unwrap().is_none());
+        assert!(besieged.listener.accept().try_now().unwrap().is_none());
         line.has_ended().then_some(())
     });
     assert!(line.listen().is_empty(), "a stranger was told something");
@@ -229,7 +229,10 @@ fn messages_out_of_turn() {
         let at = trap.socket.local_addr().unwrap().to_string();
         says(&connect_failure(&mut connecting), &[&at, what]);
         // An attempt that has ended stays ended (pitfall 51).
-        assert!(matches!(connecting.poll(), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            connecting.try_now(),
+            Err(Error::InvalidArgument(_))
+        ));
     }
     drop((victim, trap));
     besieged.serves();
@@ -402,7 +405,7 @@ fn every_field_of_an_endpoint() {
         let mut line = Line::call(besieged.address());
         line.say(&frame(HELLO, &device.hello(besieged.cookie())));
         until(|| {
-            assert!(besieged.listener.poll_accept().unwrap().is_none());
+            assert!(besieged.listener.accept().try_now().unwrap().is_none());
             line.hear::<Plan>(PLAN)
         });
         line.say(&frame(ENDPOINT, &endpoint));
@@ -441,7 +444,7 @@ fn refusals_are_words_and_nothing_else() {
     let mut line = Line::call(besieged.address());
     line.say(&frame(HELLO, &device.hello(besieged.cookie())));
     until(|| {
-        assert!(besieged.listener.poll_accept().unwrap().is_none());
+        assert!(besieged.listener.accept().try_now().unwrap().is_none());
         line.hear::<Plan>(PLAN)
     });
     line.say(&frame(
@@ -468,7 +471,7 @@ fn a_ready_that_comes_too_early_hurts_nobody() {
     let end = End::new(&trap.device);
     let early = [frame(PLAN, &trap.plan(&end)), frame(READY, &Ready {})].concat();
     line.say(&early);
-    let mut sending = until(|| connecting.poll().unwrap());
+    let mut sending = until(|| connecting.try_now().unwrap());
     drop(line);
     says(
         &send_failure(&mut sending),

@@ -1,6 +1,7 @@
 //! Every message with every length wrong: pitfall 48, and whether anything is reserved or awaited
 //! that a length asks for.
 
+use ibnet::Wait;
 use std::net::Shutdown;
 
 use ibnet::Error;
@@ -72,7 +73,7 @@ fn faults(body: &[u8]) -> Vec<Fault> {
 /// Says all of it, or what the listener takes before it hangs up.
 fn says_it(besieged: &mut Besieged, line: &mut Line, bytes: &[u8]) -> Option<Error> {
     line.say(bytes);
-    until(|| match besieged.listener.poll_accept() {
+    until(|| match besieged.listener.accept().try_now() {
         Err(error) => Some(Some(error)),
         Ok(connection) => {
             assert!(connection.is_none());
@@ -103,7 +104,7 @@ fn of_what_a_client_says() {
         let mut line = Line::call(besieged.address());
         line.say(&frame(HELLO, &hello));
         until(|| {
-            assert!(besieged.listener.poll_accept().unwrap().is_none());
+            assert!(besieged.listener.accept().try_now().unwrap().is_none());
             line.hear::<Plan>(PLAN)
         });
         let error = says_it(&mut besieged, &mut line, &fault.bytes).expect("an error");
@@ -135,7 +136,7 @@ fn of_what_a_listener_says() {
         let (mut connecting, mut line, _) = trap.lure(&victim);
         line.say(&frame(PLAN, &plan));
         until(|| {
-            assert!(connecting.poll().unwrap().is_none());
+            assert!(connecting.try_now().unwrap().is_none());
             line.hear::<Endpoint>(ENDPOINT)
         });
         line.say(&fault.bytes);
@@ -162,7 +163,7 @@ fn messages_that_end_too_soon() {
             line.say(&hello[..cut]);
             line.hang_up(how);
             until(|| {
-                assert!(besieged.listener.poll_accept().unwrap().is_none());
+                assert!(besieged.listener.accept().try_now().unwrap().is_none());
                 line.has_ended().then_some(())
             });
         }

@@ -1,6 +1,7 @@
 //! A sender that tells of parts which are none: immediates by hand, from the table in
 //! `immediate`.
 
+use ibnet::Wait;
 use ibnet_verbs::WcStatus;
 
 use crate::rogue::Sender;
@@ -22,7 +23,7 @@ fn attack(
 ) -> Result<Vec<u8>, ibnet::Error> {
     let mut sender = Sender::connect(besieged, &stage.fabric, |_| {});
     let buffer = sender.receiving.registrar().buffer(100).unwrap();
-    let mut ticket = Some(sender.receiving.recv(buffer, 7).unwrap());
+    let ticket = sender.receiving.recv(buffer, 7).wait().unwrap();
     // The announcement has come when its last word has.
     let entry = until(|| {
         let entry = sender.end.read(0, 32);
@@ -32,13 +33,11 @@ fn attack(
     assert_eq!((u32_at(8), u32_at(12)), (100, 7), "capacity and tag");
     let address = u64::from_le_bytes(entry[..8].try_into().unwrap());
     act(&sender, (address, u32_at(20).into()));
-    until(|| match sender.receiving.poll(ticket.take()?) {
-        Ok(Ok(mut buffers)) => Some(Ok(buffers.pop()?.to_vec())),
-        Ok(Err(again)) => {
-            ticket = Some(again);
-            None
-        }
-        Err(error) => Some(Err(error)),
+    let mut receive = sender.receiving.finish(ticket);
+    until(|| match receive.try_now() {
+        Ok(Some(buffer)) => Some(Ok(buffer.to_vec())),
+        Ok(None) => None,
+        Err(failed) => Some(Err(failed.error)),
     })
 }
 
@@ -72,10 +71,11 @@ fn parts_that_cannot_be() {
     let too_large = "a message larger than its buffer, or in too many parts";
     type Act = fn(&Sender, (u64, u64));
     let cases: &[(&str, Act)] = &[
-        ("an immediate that means nothing", |sender, to| {
+        (too_large, |sender, to| {
+            // Too long, it says, with a length that fits.
             sender.end.write_with(immediate(0, 3, 1, 1), b"x", to);
         }),
-        ("an immediate that means nothing", |sender, to| {
+        (unexpected, |sender, to| {
             sender.end.write_with(u32::MAX, b"x", to);
         }),
         (unexpected, |sender, to| {
@@ -143,7 +143,7 @@ fn a_message_twice_is_one_too_many() {
         .collect();
     let mut tickets = Vec::new();
     for buffer in buffers {
-        tickets.push(receiving.recv(buffer, 7).unwrap());
+        tickets.push(receiving.recv(buffer, 7).wait().unwrap());
     }
     until(|| (sender.end.read(32 + 24, 8) == 257_u64.to_le_bytes()).then_some(()));
     for _ in 0..2 {
@@ -152,13 +152,19 @@ fn a_message_twice_is_one_too_many() {
     // The first was good; with the second the connection has failed.
     let second = tickets.pop().unwrap();
     let first = tickets.pop().unwrap();
-    match sender.receiving.wait(first) {
+    match sender.receiving.finish(first).wait() {
         Ok(buffer) => {
             assert_eq!(buffer.len(), 8);
-            let error = sender.receiving.wait(second).unwrap_err();
-            says(&error, &[PEER, "a part of a message that is not expected"]);
+            let failed = sender.receiving.finish(second).wait().unwrap_err();
+            says(
+                &failed.error,
+                &[PEER, "a part of a message that is not expected"],
+            );
         }
-        Err(error) => says(&error, &[PEER, "a part of a message that is not expected"]),
+        Err(failed) => says(
+            &failed.error,
+            &[PEER, "a part of a message that is not expected"],
+        ),
     }
     drop(sender);
     besieged.is_unharmed();

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use ibnet::{ConnectOptions, Connecting, Error, RecvConnection, SendConnection};
+use ibnet::{ConnectOptions, Connecting, Error, RecvConnection, SendConnection, Wait};
 
 use crate::rogue::Line;
 use crate::stage::{Besieged, Stage, exchange, handle, recv_failure, says, until};
@@ -91,10 +91,10 @@ fn through(
         relay.pass();
         pause(relay.passed());
         if sending.is_none() {
-            sending = connecting.poll().unwrap();
+            sending = connecting.try_now().unwrap();
         }
         if receiving.is_none() {
-            receiving = besieged.listener.poll_accept().unwrap();
+            receiving = besieged.listener.accept().try_now().unwrap();
         }
         (sending.is_some() && receiving.is_some()).then_some(())
     });
@@ -139,16 +139,16 @@ fn cut_after_any_byte_it_is_an_error_at_both_ends() {
         let mut accepted = None;
         while cut.map_or_else(|| accepted.is_none(), |cut| relay.passed() < cut) {
             relay.pass();
-            assert!(connecting.poll().unwrap().is_none());
+            assert!(connecting.try_now().unwrap().is_none());
             if accepted.is_none() {
-                accepted = besieged.listener.poll_accept().unwrap();
+                accepted = besieged.listener.accept().try_now().unwrap();
             }
         }
         relay.lines = None;
         let peer = relay.address().to_string();
         // Nor can anybody call again.
         drop(relay.socket);
-        let error: Error = until(|| match connecting.poll() {
+        let error: Error = until(|| match connecting.try_now() {
             Err(error) => Some(error),
             Ok(connected) => {
                 assert!(connected.is_none(), "connected after {cut:?} bytes");
@@ -159,7 +159,7 @@ fn cut_after_any_byte_it_is_an_error_at_both_ends() {
         drop((connecting, accepted));
         until(|| {
             // Whoever was known by then has failed by its own name.
-            match besieged.listener.poll_accept() {
+            match besieged.listener.accept().try_now() {
                 Ok(connection) => assert!(connection.is_none()),
                 Err(error) => says(&error, &["accepting 127.0.0.1", "on real"]),
             }
@@ -184,7 +184,7 @@ fn what_was_said_before_is_no_way_in() {
 
     let mut line = Line::call(besieged.address());
     line.say(&words);
-    let mut replayed = until(|| besieged.listener.poll_accept().unwrap());
+    let mut replayed = until(|| besieged.listener.accept().try_now().unwrap());
     let error = recv_failure(&mut replayed);
     says(&error, &["evil:1", &line.name(), "did not answer"]);
     drop((line, replayed));
@@ -197,7 +197,7 @@ fn what_was_said_before_is_no_way_in() {
     // Now its queue pair is gone, too.
     let mut line = Line::call(besieged.address());
     line.say(&words);
-    let mut replayed = until(|| besieged.listener.poll_accept().unwrap());
+    let mut replayed = until(|| besieged.listener.accept().try_now().unwrap());
     says(
         &recv_failure(&mut replayed),
         &["evil:1", &line.name(), "did not answer"],
@@ -209,7 +209,7 @@ fn what_was_said_before_is_no_way_in() {
     let mut line = Line::call(other.address());
     line.say(&words);
     until(|| {
-        assert!(other.listener.poll_accept().unwrap().is_none());
+        assert!(other.listener.accept().try_now().unwrap().is_none());
         line.has_ended().then_some(())
     });
     assert!(line.listen().is_empty());

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
-use ibnet::{ConnectOptions, Connecting, Error, RecvConnection, SendConnection, Transport};
+use ibnet::{ConnectOptions, Connecting, Error, RecvConnection, SendConnection, Transport, Wait};
 use ibnet_simverbs::Fabric;
 use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, GidType, GlobalRoute,
@@ -326,7 +326,7 @@ impl Sender {
         let mut line = Line::call(besieged.address());
         line.say(&frame(HELLO, &device.hello(besieged.cookie())));
         let plan: Plan = until(|| {
-            assert!(besieged.listener.poll_accept().unwrap().is_none());
+            assert!(besieged.listener.accept().try_now().unwrap().is_none());
             line.hear(PLAN)
         });
         let end = End::new(&device);
@@ -337,7 +337,7 @@ impl Sender {
         };
         spoil(&mut endpoint);
         line.say(&frame(ENDPOINT, &endpoint));
-        let receiving = until(|| besieged.listener.poll_accept().unwrap());
+        let receiving = until(|| besieged.listener.accept().try_now().unwrap());
         until(|| line.hear::<Ready>(READY));
         Self {
             line,
@@ -372,7 +372,7 @@ impl Trap {
         let mut connecting = victim.connect(0, &handle, options).unwrap();
         let mut line = Line::new(self.socket.accept().unwrap().0);
         let hello: Hello = until(|| {
-            assert!(connecting.poll().unwrap().is_none());
+            assert!(connecting.try_now().unwrap().is_none());
             line.hear(HELLO)
         });
         assert_eq!(hello.cookie, COOKIE);
@@ -421,7 +421,7 @@ impl Receiver {
         let mut plan = trap.plan(&end);
         spoil(&mut plan);
         line.say(&frame(PLAN, &plan));
-        let endpoint: Result<Endpoint, Error> = until(|| match connecting.poll() {
+        let endpoint: Result<Endpoint, Error> = until(|| match connecting.try_now() {
             Ok(_) => line.hear(ENDPOINT).map(Ok),
             Err(error) => Some(Err(error)),
         });
@@ -432,7 +432,7 @@ impl Receiver {
             &endpoint.queue_pairs[0],
         );
         line.say(&frame(READY, &Ready {}));
-        let sending = until(|| connecting.poll().unwrap());
+        let sending = until(|| connecting.try_now().unwrap());
         Ok(Self {
             line,
             end,

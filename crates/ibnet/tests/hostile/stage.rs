@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ibnet::{
     Config, ConnectOptions, Connecting, Error, Handle, Listener, RecvConnection, SendConnection,
-    Transport, Unposted,
+    Transport, Wait,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric, LiveObjects};
 
@@ -122,13 +122,13 @@ impl Besieged {
 
     /// Polls until a client has failed; others may connect meanwhile.
     pub(crate) fn failure(&mut self) -> Error {
-        until(|| self.listener.poll_accept().err())
+        until(|| self.listener.accept().try_now().err())
     }
 
     /// Polls a few times more; nobody may connect or fail.
     pub(crate) fn nothing_happens(&mut self) {
         for _ in 0..10 {
-            assert!(self.listener.poll_accept().unwrap().is_none());
+            assert!(self.listener.accept().try_now().unwrap().is_none());
         }
     }
 
@@ -156,10 +156,10 @@ pub(crate) fn both(
     let (mut sending, mut receiving) = (None, None);
     until(|| {
         if sending.is_none() {
-            sending = connecting.poll().unwrap();
+            sending = connecting.try_now().unwrap();
         }
         if receiving.is_none() {
-            receiving = listener.poll_accept().unwrap();
+            receiving = listener.accept().try_now().unwrap();
         }
         (sending.is_some() && receiving.is_some()).then_some(())
     });
@@ -169,19 +169,19 @@ pub(crate) fn both(
 /// Sends a message, and closes.
 pub(crate) fn exchange(mut sending: SendConnection, mut receiving: RecvConnection) {
     let buffer = receiving.registrar().buffer(100).unwrap();
-    let receive = receiving.recv(buffer, 7).unwrap();
+    let receive = receiving.recv(buffer, 7).wait().unwrap();
     let mut buffer = sending.registrar().buffer(5).unwrap();
     buffer.copy_from_slice(b"hello");
-    let send = sending.send(buffer, 7).unwrap();
-    assert_eq!(&receiving.wait(receive).unwrap()[..], b"hello");
-    sending.wait(send).unwrap();
+    let send = sending.send(buffer, 7).wait().unwrap();
+    assert_eq!(&receiving.finish(receive).wait().unwrap()[..], b"hello");
+    sending.finish(send).wait().unwrap();
     sending.close().unwrap();
     receiving.close().unwrap();
 }
 
 /// Polls a connection in the making until it has failed.
 pub(crate) fn connect_failure(connecting: &mut Connecting) -> Error {
-    until(|| match connecting.poll() {
+    until(|| match connecting.try_now() {
         Ok(None) => None,
         Ok(Some(_)) => panic!("connected"),
         Err(error) => Some(error),
@@ -193,36 +193,30 @@ pub(crate) fn send_failure(sending: &mut SendConnection) -> Error {
     let mut tickets = Vec::new();
     until(|| {
         let buffer = sending.registrar().buffer(8).unwrap();
-        match sending.try_send(buffer, 7) {
-            Ok(ticket) => tickets.push(ticket),
-            Err(Unposted::NotReady(_)) => {}
-            Err(Unposted::Failed(error, _)) => return Some(error),
+        match sending.send(buffer, 7).try_now() {
+            Ok(ticket) => tickets.extend(ticket),
+            Err(failed) => return Some(failed.error),
         }
-        match tickets.pop().map(|ticket| sending.poll(ticket)) {
-            Some(Err(error)) => Some(error),
-            Some(Ok(Err(ticket))) => {
-                tickets.push(ticket);
-                None
-            }
-            Some(Ok(Ok(_))) | None => None,
+        if tickets.is_empty() {
+            return None;
         }
+        let failed = sending.finish_any(&mut tickets).try_now().err();
+        failed.map(|failed| failed.error)
     })
 }
 
 /// Receives until the connection has failed.
 pub(crate) fn recv_failure(receiving: &mut RecvConnection) -> Error {
     let buffer = receiving.registrar().buffer(100).unwrap();
-    let mut ticket = match receiving.recv(buffer, 7) {
-        Ok(ticket) => Some(ticket),
-        Err(error) => return error,
+    let ticket = match receiving.recv(buffer, 7).wait() {
+        Ok(ticket) => ticket,
+        Err(failed) => return failed.error,
     };
-    until(|| match receiving.poll(ticket.take()?) {
-        Ok(Ok(_)) => panic!("a message arrived"),
-        Ok(Err(again)) => {
-            ticket = Some(again);
-            None
-        }
-        Err(error) => Some(error),
+    let mut receive = receiving.finish(ticket);
+    until(|| match receive.try_now() {
+        Ok(Some(_)) => panic!("a message arrived"),
+        Ok(None) => None,
+        Err(failed) => Some(failed.error),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ibnet::{ConnectOptions, Error};
+use ibnet::{ConnectOptions, Error, Wait};
 
 use crate::rogue::{Device, Line, Trap};
 use crate::stage::{Stage, connect_failure, says, until};
@@ -31,7 +31,7 @@ fn a_client_that_stalls_in_any_state_is_dropped_at_the_deadline() {
         let mut line = Line::call(besieged.address());
         line.say(&hello);
         until(|| {
-            assert!(besieged.listener.poll_accept().unwrap().is_none());
+            assert!(besieged.listener.accept().try_now().unwrap().is_none());
             line.hear::<Plan>(PLAN)
         });
         line.say(&frame(ENDPOINT, &Ignored)[..cut]);
@@ -40,7 +40,7 @@ fn a_client_that_stalls_in_any_state_is_dropped_at_the_deadline() {
     besieged.serves();
     let mut timeouts = Vec::new();
     until(|| {
-        match besieged.listener.poll_accept() {
+        match besieged.listener.accept().try_now() {
             Ok(connection) => assert!(connection.is_none()),
             Err(error) => timeouts.push(error),
         }
@@ -108,7 +108,7 @@ fn a_listener_that_stalls_in_any_state_is_given_up_at_the_deadline() {
     let (mut connecting, mut line, _) = trap.lure(&victim);
     line.say(&plan);
     until(|| {
-        assert!(connecting.poll().unwrap().is_none());
+        assert!(connecting.try_now().unwrap().is_none());
         line.hear::<Endpoint>(ENDPOINT)
     });
     attempts.push((connecting, line, "the listener's queue pairs"));
@@ -181,14 +181,14 @@ fn abandoned_halves_leave_nothing() {
     let mut line = Line::call(besieged.address());
     line.say(&hello);
     until(|| {
-        assert!(besieged.listener.poll_accept().unwrap().is_none());
+        assert!(besieged.listener.accept().try_now().unwrap().is_none());
         line.hear::<Plan>(PLAN)
     });
     assert_ne!(stage.fabric.live_objects(), before, "nothing was under way");
     let (mut connecting, mut other, _) = trap.lure(&victim);
     other.say(&frame(PLAN, &trap.plan(&end)));
     until(|| {
-        assert!(connecting.poll().unwrap().is_none());
+        assert!(connecting.try_now().unwrap().is_none());
         other.hear::<Endpoint>(ENDPOINT)
     });
     drop((besieged, connecting));
@@ -210,7 +210,7 @@ fn a_greeting_that_came_while_the_listener_was_busy_is_heard_before_room_is_made
     let strangers: Vec<Line> = (0..300).map(|_| Line::call(besieged.address())).collect();
     std::thread::sleep(Duration::from_millis(1200));
     until(|| {
-        assert!(besieged.listener.poll_accept().unwrap().is_none());
+        assert!(besieged.listener.accept().try_now().unwrap().is_none());
         assert!(!good.has_ended(), "it was taken for a stranger");
         good.hear::<Plan>(PLAN)
     });

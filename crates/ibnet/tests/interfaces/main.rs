@@ -10,7 +10,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ibnet::{Config, ConnectOptions, Handle, RecvConnection, SendConnection, Transport};
+use ibnet::{Config, ConnectOptions, Handle, RecvConnection, SendConnection, Transport, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric};
 
 use namespace::Host;
@@ -76,10 +76,10 @@ fn connect(
     while sending.is_none() || receiving.is_none() {
         assert!(Instant::now() < deadline, "the handshake hangs");
         if sending.is_none() {
-            sending = connecting.poll().unwrap();
+            sending = connecting.try_now().unwrap();
         }
         if receiving.is_none() {
-            receiving = listener.poll_accept().unwrap();
+            receiving = listener.accept().try_now().unwrap();
         }
     }
     (handle, sending.unwrap(), receiving.unwrap())

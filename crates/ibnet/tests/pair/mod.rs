@@ -1,6 +1,6 @@
 //! Both ends of a connection, on a fabric with devices sim0 and sim1.
 
-use ibnet::{Config, ConnectOptions, RecvConnection, SendConnection, Transport};
+use ibnet::{Config, ConnectOptions, RecvConnection, SendConnection, Transport, Wait};
 use ibnet_simverbs::Fabric;
 use ibnet_verbs::Library;
 
@@ -20,10 +20,10 @@ pub(crate) fn join(from: &Transport, to: &Transport) -> (SendConnection, RecvCon
     let (mut sending, mut receiving) = (None, None);
     while sending.is_none() || receiving.is_none() {
         if sending.is_none() {
-            sending = connecting.poll().unwrap();
+            sending = connecting.try_now().unwrap();
         }
         if receiving.is_none() {
-            receiving = listener.poll_accept().unwrap();
+            receiving = listener.accept().try_now().unwrap();
         }
     }
     (sending.unwrap(), receiving.unwrap())

@@ -1,6 +1,7 @@
 //! A run: both ends in one thread, and a random choice of what happens next.
 
-use ibnet::{Error, RecvBuffer, RecvConnection, Region, RequestId, SendConnection};
+use ibnet::raw::{RecvBuffer, RequestId};
+use ibnet::{Error, RecvConnection, Region, SendConnection};
 use ibnet_simverbs::{Fabric, Random};
 
 use crate::plan::Plan;
@@ -198,7 +199,7 @@ impl Run {
             .collect();
         // SAFETY: the target is only looked at where a request is done, and freed after the
         // connections.
-        match unsafe { receiving.irecv(&buffers) } {
+        match unsafe { receiving.raw().irecv(&buffers) } {
             Ok(Some(request)) => {
                 self.receives.push((request, self.posted));
                 self.posted += 1;
@@ -221,7 +222,11 @@ impl Run {
         let region = (message.length > 0).then_some(&self.source_region);
         // SAFETY: the source is only written where a request is done, and freed after the
         // connections.
-        match unsafe { sending.isend(data, message.length, message.tag, region) } {
+        match unsafe {
+            sending
+                .raw()
+                .isend(data, message.length, message.tag, region)
+        } {
             Ok(Some(request)) => {
                 self.sends.push((request, number, member));
                 let is_last = place + 1 == group.order.len();
@@ -247,7 +252,7 @@ impl Run {
         }
         let index = self.random.index(self.sends.len());
         let (request, group, member) = self.sends[index];
-        match sending.test(request) {
+        match sending.raw().test(request) {
             Ok(None) => return Ok(()),
             Err(error) => return Err((0, error)),
             Ok(Some(size)) => {
@@ -256,7 +261,7 @@ impl Run {
             }
         }
         assert!(
-            matches!(sending.test(request), Err(Error::StaleRequest { .. })),
+            matches!(sending.raw().test(request), Err(Error::StaleRequest { .. })),
             "a request was done twice"
         );
         self.sends.swap_remove(index);
@@ -304,13 +309,16 @@ impl Run {
         }
         let index = self.random.index(self.receives.len());
         let (request, number) = self.receives[index];
-        let received = match receiving.test(request) {
+        let received = match receiving.raw().test(request) {
             Ok(None) => return Ok(()),
             Ok(Some(received)) => received,
             Err(error) => return Err((1, error)),
         };
         assert!(
-            matches!(receiving.test(request), Err(Error::StaleRequest { .. })),
+            matches!(
+                receiving.raw().test(request),
+                Err(Error::StaleRequest { .. })
+            ),
             "a request was done twice"
         );
         self.receives.swap_remove(index);

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ibnet::{
     Config, ConnectOptions, ListenOptions, PathPolicy, RecvConnection, SendConnection, Transport,
+    Wait,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric, Limits, PortSpec, Random};
 use ibnet_verbs::Mtu;
@@ -124,10 +125,10 @@ impl World {
         while sending.is_none() || receiving.is_none() {
             assert!(Instant::now() < deadline, "the handshake hangs");
             if sending.is_none() {
-                sending = connecting.poll()?;
+                sending = connecting.try_now()?;
             }
             if receiving.is_none() {
-                receiving = listener.poll_accept()?;
+                receiving = listener.accept().try_now()?;
             }
         }
         Ok((sending.unwrap(), receiving.unwrap()))

@@ -1,8 +1,7 @@
 //! Waits that end in time: nothing is lost by that.
 
+use ibnet::{Error, Wait};
 use std::time::{Duration, Instant};
-
-use ibnet::Unposted;
 
 use crate::rig::{BOTH, LIMIT, Notify, connect, connect_options, fabric, sent, space, transport};
 
@@ -21,32 +20,32 @@ fn buffers_and_tickets_are_given_back() {
         let (mut sending, mut receiving) = connect(&transport, notify);
         let start = Instant::now();
         let buffer = sent(&sending, b"patience");
-        let Err(Unposted::NotReady(buffer)) = sending.send_timeout(buffer, 0, SHORT) else {
-            panic!("nothing is announced")
-        };
+        let mut posting = sending.send(buffer, 0);
+        assert!(posting.wait_for(SHORT).unwrap().is_none());
         assert!(start.elapsed() >= SHORT);
+        let buffer = posting.into_inner().unwrap();
 
-        let ticket = receiving
-            .recv_group_timeout(vec![(space(&receiving), 0)], LIMIT)
-            .unwrap();
-        let ticket = receiving.wait_timeout(ticket, SHORT).unwrap().unwrap_err();
-        let ticket = receiving
-            .wait_group_timeout(ticket, SHORT)
-            .unwrap()
-            .unwrap_err();
-        let send = sending.send_timeout(buffer, 0, LIMIT).unwrap();
-        let message = receiving.wait_timeout(ticket, LIMIT).unwrap().unwrap();
+        let mut posting = receiving.recv(space(&receiving), 0);
+        let ticket = posting.wait_for(LIMIT).unwrap().unwrap();
+        let mut receive = receiving.finish(ticket);
+        assert!(receive.wait_for(SHORT).unwrap().is_none());
+        let ticket = receive.into_inner().unwrap();
+        let mut receive = receiving.finish(ticket);
+        assert!(receive.wait_for(SHORT).unwrap().is_none());
+        let send = sending.send(buffer, 0).wait_for(LIMIT).unwrap().unwrap();
+        let message = receive.wait_for(LIMIT).unwrap().unwrap();
         assert_eq!(message[..], *b"patience");
-        sending.wait_timeout(send, LIMIT).unwrap().unwrap();
+        sending.finish(send).wait_for(LIMIT).unwrap().unwrap();
 
         // A deadline that has passed is one try.
         let past = Instant::now() - SHORT;
-        let ticket = receiving
-            .recv_group_until(vec![(space(&receiving), 0)], past)
-            .unwrap();
-        let send = sending.send_until(sent(&sending, b"1"), 0, past).unwrap();
-        sending.wait(send).unwrap();
-        receiving.wait_until(ticket, past).unwrap().unwrap();
+        let group = vec![(space(&receiving), 0)];
+        let ticket = receiving.recv_group(group).wait_until(past).unwrap();
+        let buffer = sent(&sending, b"1");
+        let send = sending.send(buffer, 0).wait_until(past).unwrap().unwrap();
+        sending.finish(send).wait().unwrap();
+        let mut receive = receiving.finish(ticket.unwrap());
+        assert!(receive.wait_until(past).unwrap().is_some());
     }
 }
 
@@ -58,13 +57,12 @@ fn receives_for_which_there_is_no_room_are_given_back() {
         let (_sending, mut receiving) = connect(&transport, notify);
         let mut tickets = Vec::new();
         for _ in 0..256 {
-            tickets.push(receiving.recv(space(&receiving), 0).unwrap());
+            tickets.push(receiving.recv(space(&receiving), 0).wait().unwrap());
         }
         let buffers = vec![(space(&receiving), 0)];
-        let Err(Unposted::NotReady(buffers)) = receiving.recv_group_timeout(buffers, SHORT) else {
-            panic!("256 are announced")
-        };
-        assert_eq!(buffers.len(), 1);
+        let mut posting = receiving.recv_group(buffers);
+        assert!(posting.wait_for(SHORT).unwrap().is_none());
+        assert_eq!(posting.into_inner().unwrap().len(), 1);
     }
 }
 
@@ -74,10 +72,10 @@ fn a_failure_gives_the_buffer_back_too() {
     let transport = transport(&fabric);
     let (mut sending, receiving) = connect(&transport, BOTH);
     drop(receiving);
-    let unposted = sending.send_timeout(sent(&sending, b"nobody"), 0, LIMIT);
-    let unposted = unposted.unwrap_err();
-    assert!(matches!(unposted, Unposted::Failed(..)), "{unposted:?}");
-    assert_eq!(unposted.into_buffers()[..], *b"nobody");
+    let buffer = sent(&sending, b"nobody");
+    let failed = sending.send(buffer, 0).wait_for(LIMIT).unwrap_err();
+    assert!(matches!(failed.error, Error::PeerLost { .. }), "{failed}");
+    assert_eq!(failed.returned.unwrap()[..], *b"nobody");
 }
 
 #[test]
@@ -85,16 +83,14 @@ fn attempts_to_connect_are_given_back() {
     let fabric = fabric();
     let transport = transport(&fabric);
     let mut listener = transport.listen(1).unwrap();
-    assert!(listener.accept_timeout(SHORT).unwrap().is_none());
-    let connecting = transport
+    assert!(listener.accept().wait_for(SHORT).unwrap().is_none());
+    let mut connecting = transport
         .connect(0, &listener.handle(), connect_options(true))
         .unwrap();
-    let Err(connecting) = connecting.wait_timeout(SHORT).unwrap() else {
-        panic!("nobody has accepted")
-    };
+    assert!(connecting.wait_for(SHORT).unwrap().is_none());
     std::thread::scope(|scope| {
-        scope.spawn(|| assert!(connecting.wait_timeout(LIMIT).unwrap().is_ok()));
-        assert!(listener.accept_timeout(LIMIT).unwrap().is_some());
+        scope.spawn(|| assert!(connecting.wait_for(LIMIT).unwrap().is_some()));
+        assert!(listener.accept().wait_for(LIMIT).unwrap().is_some());
     });
 }
 
@@ -109,23 +105,24 @@ fn the_longest_time_is_for_ever() {
         let mut listener = transport
             .listen_with(1, crate::rig::listen_options(notify.receiver))
             .unwrap();
-        let connecting = transport
+        let mut connecting = transport
             .connect(0, &listener.handle(), connect_options(notify.sender))
             .unwrap();
         std::thread::scope(|scope| {
-            let accepted = scope.spawn(|| listener.accept_timeout(FOR_EVER).unwrap().unwrap());
-            let Ok(mut sending) = connecting.wait_timeout(FOR_EVER).unwrap() else {
-                panic!("for ever is over")
-            };
+            let accepted = scope.spawn(|| listener.accept().wait_for(FOR_EVER).unwrap().unwrap());
+            let mut sending = connecting.wait_for(FOR_EVER).unwrap().unwrap();
             let mut receiving = accepted.join().unwrap();
-            let group = vec![(space(&receiving), 0)];
-            let ticket = receiving.recv_group_timeout(group, FOR_EVER).unwrap();
-            let send = sending
-                .send_timeout(sent(&sending, b"late"), 0, FOR_EVER)
+            let mut posting = receiving.recv(space(&receiving), 0);
+            let ticket = posting.wait_for(FOR_EVER).unwrap().unwrap();
+            let buffer = sent(&sending, b"late");
+            let send = sending.send(buffer, 0).wait_for(FOR_EVER).unwrap().unwrap();
+            let message = receiving
+                .finish(ticket)
+                .wait_for(FOR_EVER)
+                .unwrap()
                 .unwrap();
-            let message = receiving.wait_timeout(ticket, FOR_EVER).unwrap().unwrap();
             assert_eq!(message[..], *b"late");
-            sending.wait_timeout(send, FOR_EVER).unwrap().unwrap();
+            sending.finish(send).wait_for(FOR_EVER).unwrap().unwrap();
         });
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use ibnet::{RecvConnection, Transport};
+use ibnet::{RecvConnection, Transport, Wait};
 
 use crate::rig::{
     BOTH, connect, connect_options, fabric, listen_options, poll_once, run, sent, space, transport,
@@ -17,16 +17,16 @@ fn what_was_not_posted_is_given_back() {
     let transport = transport(&fabric);
     let (mut sending, mut receiving) = connect(&transport, BOTH);
     let buffer = sent(&sending, b"not yet");
-    let mut posting = sending.send_async(buffer, 0);
+    let mut posting = sending.send(buffer, 0);
     poll_once(&mut posting);
-    let buffer = posting.into_buffer().unwrap();
+    let buffer = posting.into_inner().unwrap();
     assert_eq!(sending.outstanding(), 0);
 
-    let ticket = receiving.recv(space(&receiving), 0).unwrap();
-    let (send, _) = run(sending.send_async(buffer, 0));
-    let (message, _) = run(receiving.wait_async(ticket));
+    let ticket = receiving.recv(space(&receiving), 0).wait().unwrap();
+    let (send, _) = run(sending.send(buffer, 0));
+    let (message, _) = run(receiving.finish(ticket));
     assert_eq!(message.unwrap()[..], *b"not yet");
-    sending.wait(send.unwrap()).unwrap();
+    sending.finish(send.unwrap()).wait().unwrap();
 }
 
 #[test]
@@ -34,18 +34,21 @@ fn a_ticket_that_is_taken_out_is_as_good_as_before() {
     let fabric = fabric();
     let transport = transport(&fabric);
     let (mut sending, mut receiving) = connect(&transport, BOTH);
-    let ticket = receiving.recv(space(&receiving), 0).unwrap();
-    let mut waiting = receiving.wait_async(ticket);
+    let ticket = receiving.recv(space(&receiving), 0).wait().unwrap();
+    let mut waiting = receiving.finish(ticket);
     poll_once(&mut waiting);
-    let ticket = waiting.into_ticket().unwrap();
-    let mut waiting = receiving.wait_group_async(ticket);
+    let ticket = waiting.into_inner().unwrap();
+    let mut waiting = receiving.finish(ticket);
     poll_once(&mut waiting);
-    let ticket = waiting.into_ticket().unwrap();
-    let send = sending.send(sent(&sending, b"after all"), 0).unwrap();
-    let (message, _) = run(receiving.wait_async(ticket));
+    let ticket = waiting.into_inner().unwrap();
+    let send = sending
+        .send(sent(&sending, b"after all"), 0)
+        .wait()
+        .unwrap();
+    let (message, _) = run(receiving.finish(ticket));
     assert_eq!(message.unwrap()[..], *b"after all");
 
-    let mut waiting = sending.wait_async(send);
+    let mut waiting = sending.finish(send);
     // It is done already, perhaps; the ticket then was used up.
     let is_done = {
         let mut context = Context::from_waker(Waker::noop());
@@ -53,7 +56,7 @@ fn a_ticket_that_is_taken_out_is_as_good_as_before() {
             .poll(&mut context)
             .is_ready()
     };
-    assert_eq!(waiting.into_ticket().is_none(), is_done);
+    assert_eq!(waiting.into_inner().is_none(), is_done);
 }
 
 #[test]
@@ -64,21 +67,21 @@ fn requests_whose_futures_were_dropped_go_on_and_make_room() {
     let regions = fabric.live_objects().mrs;
     // More than the table of requests holds.
     for round in 0..600_u32 {
-        let ticket = receiving.recv(space(&receiving), 0).unwrap();
-        poll_once(&mut receiving.wait_async(ticket));
-        let send = sending.send(sent(&sending, &round.to_le_bytes()), 0);
+        let ticket = receiving.recv(space(&receiving), 0).wait().unwrap();
+        poll_once(&mut receiving.finish(ticket));
+        let send = sending.send(sent(&sending, &round.to_le_bytes()), 0).wait();
         if round % 2 == 0 {
-            drop(sending.wait_async(send.unwrap()));
+            drop(sending.finish(send.unwrap()));
         } else {
-            sending.wait(send.unwrap()).unwrap();
+            sending.finish(send.unwrap()).wait().unwrap();
         }
     }
     // The messages of the abandoned receives were taken, each by its own: this one is not theirs.
-    let ticket = receiving.recv(space(&receiving), 0).unwrap();
-    let send = sending.send(sent(&sending, b"mine"), 0).unwrap();
-    let (message, _) = run(receiving.wait_async(ticket));
+    let ticket = receiving.recv(space(&receiving), 0).wait().unwrap();
+    let send = sending.send(sent(&sending, b"mine"), 0).wait().unwrap();
+    let (message, _) = run(receiving.finish(ticket));
     assert_eq!(message.unwrap()[..], *b"mine");
-    sending.wait(send).unwrap();
+    sending.finish(send).wait().unwrap();
     // Their buffers were freed, but for those that the last call may have found unfinished.
     assert!(fabric.live_objects().mrs < regions + 20);
     assert!(receiving.outstanding() < 20 && sending.outstanding() < 20);
@@ -93,10 +96,10 @@ fn an_accept_that_is_dropped_loses_no_client() {
         .connect(0, &listener.handle(), connect_options(true))
         .unwrap();
     // The client is let in and greets; then who accepts is gone for a while.
-    poll_once(&mut listener.accept_async());
-    assert!(connecting.poll().unwrap().is_none());
-    poll_once(&mut listener.accept_async());
-    let (accepted, _) = run(crate::rig::both(connecting, listener.accept_async()));
+    poll_once(&mut listener.accept());
+    assert!(connecting.try_now().unwrap().is_none());
+    poll_once(&mut listener.accept());
+    let (accepted, _) = run(crate::rig::both(connecting, listener.accept()));
     assert!(accepted.0.is_ok() && accepted.1.is_ok());
 }
 
@@ -125,7 +128,7 @@ fn a_waker_may_drop_the_last_user_of_the_transport() {
         let connecting = sender_transport
             .connect(0, &listener.handle(), connect_options(true))
             .unwrap();
-        let ((sending, receiving), _) = run(crate::rig::both(connecting, listener.accept_async()));
+        let ((sending, receiving), _) = run(crate::rig::both(connecting, listener.accept()));
         let (mut sending, mut receiving) = (sending.unwrap(), receiving.unwrap());
         drop(listener);
 
@@ -133,8 +136,8 @@ fn a_waker_may_drop_the_last_user_of_the_transport() {
             all: Mutex::new(None),
             is_done: AtomicBool::new(false),
         });
-        let ticket = receiving.recv(space(&receiving), 0).unwrap();
-        let mut waiting = receiving.wait_async(ticket);
+        let ticket = receiving.recv(space(&receiving), 0).wait().unwrap();
+        let mut waiting = receiving.finish(ticket);
         let mut context = Context::from_waker(Waker::noop());
         assert!(
             std::pin::Pin::new(&mut waiting)
@@ -152,9 +155,9 @@ fn a_waker_may_drop_the_last_user_of_the_transport() {
         *waker.all.lock().unwrap() = Some((receiving, transport));
 
         if is_by_completion {
-            let send = sending.send(sent(&sending, b"x"), 0).unwrap();
+            let send = sending.send(sent(&sending, b"x"), 0).wait().unwrap();
             // It may have arrived when the receiver leaves, or not.
-            let _ = sending.wait(send);
+            let _ = sending.finish(send).wait();
         } else {
             sending.close().unwrap();
         }

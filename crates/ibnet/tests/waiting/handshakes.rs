@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use ibnet::{Error, Transport};
+use ibnet::{Error, Transport, Wait};
 use ibnet_simverbs::{Verb, When};
 use ibnet_verbs::QueuePairState;
 
@@ -19,7 +19,7 @@ fn both_ends_are_awaited_on_one_thread() {
     let connecting = transport
         .connect(0, &handle, connect_options(true))
         .unwrap();
-    let ((connected, accepted), polls) = run(both(connecting, listener.accept_async()));
+    let ((connected, accepted), polls) = run(both(connecting, listener.accept()));
     assert!(connected.is_ok() && accepted.is_ok());
     // A message or two each way, and steps of four queue pairs.
     assert!(polls < 40, "{polls} polls");
@@ -39,7 +39,7 @@ fn many_queue_pairs_are_made_in_steps_without_waiting_for_news() {
     let connecting = transport
         .connect(0, &handle, connect_options(false))
         .unwrap();
-    let ((connected, accepted), polls) = run(both(connecting, listener.accept_async()));
+    let ((connected, accepted), polls) = run(both(connecting, listener.accept()));
     assert!(connected.is_ok() && accepted.is_ok());
     // 32 are created and 32 connected on each end, four at a time.
     assert!(polls >= 16, "{polls} polls");
@@ -60,7 +60,7 @@ fn a_listener_sleeps_until_somebody_comes() {
             connecting.unwrap().wait().unwrap();
             drop(stranger);
         });
-        let (accepted, polls) = run(listener.accept_async());
+        let (accepted, polls) = run(listener.accept());
         accepted.unwrap();
         assert!(polls < 40, "{polls} polls");
     });
@@ -86,7 +86,7 @@ fn a_step_that_is_tried_again_later_is_waited_for() {
     let connecting = transport
         .connect(0, &handle, connect_options(true))
         .unwrap();
-    let ((connected, accepted), polls) = run(both(connecting, listener.accept_async()));
+    let ((connected, accepted), polls) = run(both(connecting, listener.accept()));
     assert!(connected.is_ok() && accepted.is_ok());
     assert!(refused.iter().all(|fault| fault.struck() == 1));
     assert!(polls < 40, "{polls} polls");
@@ -138,7 +138,7 @@ fn a_listener_with_more_strangers_than_it_takes_sleeps_all_the_same() {
             let connecting = transport.connect(0, &handle, connect_options(false));
             connecting.unwrap().wait().unwrap();
         });
-        let (accepted, polls) = run(listener.accept_async());
+        let (accepted, polls) = run(listener.accept());
         accepted.unwrap();
         assert!(polls < 100, "{polls} polls");
     });

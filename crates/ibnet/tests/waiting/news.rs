@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use ibnet::{Error, RecvConnection, SendConnection};
+use ibnet::{Error, RecvConnection, SendConnection, Wait};
 use ibnet_simverbs::{Fabric, Stage, When};
 use ibnet_verbs::WcStatus;
 
@@ -17,15 +17,15 @@ fn told(
     let transport = transport(&fabric);
 
     let (sending, mut receiving) = connect(&transport, BOTH);
-    let ticket = receiving.recv(space(&receiving), 0).unwrap();
+    let ticket = receiving.recv(space(&receiving), 0).wait().unwrap();
     let receiver = thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(A_WHILE);
             happens(&fabric, Some(sending), None);
         });
-        let (outcome, polls) = run(receiving.wait_async(ticket));
+        let (outcome, polls) = run(receiving.finish(ticket));
         assert!(polls < 10, "{polls} polls");
-        outcome.unwrap_err()
+        outcome.unwrap_err().error
     });
 
     let fabric = crate::rig::fabric();
@@ -37,9 +37,9 @@ fn told(
             happens(&fabric, None, Some(receiving));
         });
         // Nothing is announced.
-        let (outcome, polls) = run(sending.send_async(sent(&sending, b"x"), 0));
+        let (outcome, polls) = run(sending.send(sent(&sending, b"x"), 0));
         assert!(polls < 10, "{polls} polls");
-        outcome.unwrap_err()
+        outcome.unwrap_err().error
     });
     [receiver, sender]
 }
@@ -95,16 +95,22 @@ fn a_request_that_fails_ends_after_the_grace() {
         WcStatus::RETRY_EXC_ERR,
         Stage::NotSent,
     );
-    let receive = receiving.recv(space(&receiving), 0).unwrap();
-    let send = sending.send(sent(&sending, b"x"), 0).unwrap();
+    let receive = receiving.recv(space(&receiving), 0).wait().unwrap();
+    let send = sending.send(sent(&sending, b"x"), 0).wait().unwrap();
     // The alarm ends the grace: nothing else happens.
-    let (outcome, polls) = run(sending.wait_async(send));
+    let (outcome, polls) = run(sending.finish(send));
     assert_eq!(failed.struck(), 1);
-    assert!(matches!(outcome, Err(Error::Completion { .. })));
+    assert!(matches!(
+        outcome.unwrap_err().error,
+        Error::Completion { .. }
+    ));
     assert!(polls < 10, "{polls} polls");
     // The peer is told by that, and waits for the end of its own grace.
-    let (outcome, polls) = run(receiving.wait_async(receive));
-    assert!(matches!(outcome, Err(Error::PeerFailed { .. })));
+    let (outcome, polls) = run(receiving.finish(receive));
+    assert!(matches!(
+        outcome.unwrap_err().error,
+        Error::PeerFailed { .. }
+    ));
     assert!(polls < 10, "{polls} polls");
 }
 
@@ -113,13 +119,16 @@ fn what_has_arrived_is_there_although_the_peer_has_left() {
     let fabric = fabric();
     let transport = transport(&fabric);
     let (mut sending, mut receiving) = connect(&transport, BOTH);
-    let first = receiving.recv(space(&receiving), 0).unwrap();
-    let second = receiving.recv(space(&receiving), 0).unwrap();
-    let send = sending.send(sent(&sending, b"there"), 0).unwrap();
-    sending.wait(send).unwrap();
+    let first = receiving.recv(space(&receiving), 0).wait().unwrap();
+    let second = receiving.recv(space(&receiving), 0).wait().unwrap();
+    let send = sending.send(sent(&sending, b"there"), 0).wait().unwrap();
+    sending.finish(send).wait().unwrap();
     sending.close().unwrap();
-    let (message, _) = run(receiving.wait_async(first));
+    let (message, _) = run(receiving.finish(first));
     assert_eq!(message.unwrap()[..], *b"there");
-    let (nothing, _) = run(receiving.wait_async(second));
-    assert!(matches!(nothing, Err(Error::PeerClosed { .. })));
+    let (nothing, _) = run(receiving.finish(second));
+    assert!(matches!(
+        nothing.unwrap_err().error,
+        Error::PeerClosed { .. }
+    ));
 }

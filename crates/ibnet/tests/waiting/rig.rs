@@ -7,7 +7,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Buffer, Config, ConnectOptions, ListenOptions, RecvConnection, SendConnection, Transport,
+    Buffer, Config, ConnectOptions, ListenOptions, RecvConnection, SendConnection, Transport, Wait,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric};
 
@@ -63,15 +63,12 @@ pub(crate) fn connect_devices(
         .listen_with(to, listen_options(notify.receiver))
         .unwrap();
     let options = connect_options(notify.sender);
-    let connecting = transport
+    let mut connecting = transport
         .connect(from, &listener.handle(), options)
         .unwrap();
     thread::scope(|scope| {
-        let accepted = scope.spawn(|| listener.accept_timeout(LIMIT).unwrap().unwrap());
-        let connected = connecting.wait_timeout(LIMIT).unwrap();
-        let Ok(connected) = connected else {
-            panic!("no connection")
-        };
+        let accepted = scope.spawn(|| listener.accept().wait_for(LIMIT).unwrap().unwrap());
+        let connected = connecting.wait_for(LIMIT).unwrap().unwrap();
         (connected, accepted.join().unwrap())
     })
 }

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use ibnet::{Error, RecvConnection, SendConnection};
+use ibnet::{GroupTicket, RecvConnection, SendConnection, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric, Limits};
 
 use crate::rig::{
@@ -33,24 +33,24 @@ fn exchange(mut sending: SendConnection, mut receiving: RecvConnection, count: u
             let mut tickets = std::collections::VecDeque::new();
             for number in 0..count {
                 while tickets.len() >= UNDER_WAY {
-                    sending.wait(tickets.pop_front().unwrap()).unwrap();
+                    sending.finish(tickets.pop_front().unwrap()).wait().unwrap();
                 }
                 // The second of each group first: by tag, not by order.
                 for tag in [2, 1] {
                     let bytes = [&number.to_le_bytes()[..], &[tag as u8]].concat();
                     let buffer = sent(&sending, &bytes);
-                    tickets.push_back(sending.send(buffer, tag).unwrap());
+                    tickets.push_back(sending.send(buffer, tag).wait().unwrap());
                 }
             }
             for ticket in tickets {
-                sending.wait(ticket).unwrap();
+                sending.finish(ticket).wait().unwrap();
             }
             // Its last acknowledgement is here: the peer may leave.
             sending
         });
         let mut tickets = std::collections::VecDeque::new();
-        let take = |receiving: &mut RecvConnection, ticket, number: u32| {
-            let buffers = receiving.wait_group(ticket).unwrap();
+        let take = |receiving: &mut RecvConnection, ticket: GroupTicket, number: u32| {
+            let buffers = receiving.finish(ticket).wait().unwrap();
             for (buffer, tag) in buffers.iter().zip([1, 2]) {
                 assert_eq!(buffer[..4], number.to_le_bytes());
                 assert_eq!(buffer[4..], [tag]);
@@ -63,7 +63,7 @@ fn exchange(mut sending: SendConnection, mut receiving: RecvConnection, count: u
                 next += 1;
             }
             let buffers = vec![(space(&receiving), 1), (space(&receiving), 2)];
-            tickets.push_back(receiving.recv_group(buffers).unwrap());
+            tickets.push_back(receiving.recv_group(buffers).wait().unwrap());
         }
         for ticket in tickets {
             take(&mut receiving, ticket, next);
@@ -103,11 +103,11 @@ fn many_paths_over_several_devices_are_waited_for() {
     let (mut sending, mut receiving) = connect_devices(&transport, [from, to], BOTH);
     let large: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
     let buffer = receiving.registrar().buffer(large.len()).unwrap();
-    let receive = receiving.recv(buffer, 0).unwrap();
+    let receive = receiving.recv(buffer, 0).wait().unwrap();
     let buffer = sent(&sending, &large);
-    let ticket = sending.send(buffer, 0).unwrap();
-    assert!(receiving.wait(receive).unwrap()[..] == large[..]);
-    sending.wait(ticket).unwrap();
+    let ticket = sending.send(buffer, 0).wait().unwrap();
+    assert!(receiving.finish(receive).wait().unwrap()[..] == large[..]);
+    sending.finish(ticket).wait().unwrap();
 }
 
 #[test]
@@ -118,10 +118,10 @@ fn whoever_polls_is_not_disturbed() {
     for (notify, completions) in [(EACH[3], 2), (EACH[2], 2), (EACH[1], 3), (EACH[0], 3)] {
         let (mut sending, mut receiving) = connect(&transport, notify);
         let before = fabric.counters().completions;
-        let receive = receiving.recv(space(&receiving), 0).unwrap();
-        let send = sending.send(sent(&sending, b"1"), 0).unwrap();
-        sending.wait(send).unwrap();
-        receiving.wait(receive).unwrap();
+        let receive = receiving.recv(space(&receiving), 0).wait().unwrap();
+        let send = sending.send(sent(&sending, b"1"), 0).wait().unwrap();
+        sending.finish(send).wait().unwrap();
+        receiving.finish(receive).wait().unwrap();
         let made = fabric.counters().completions - before;
         assert_eq!(made, completions, "{notify:?}");
     }
@@ -132,14 +132,14 @@ fn a_receive_sleeps_until_its_message_comes() {
     let fabric = fabric();
     let transport = transport(&fabric);
     let (mut sending, mut receiving) = connect(&transport, BOTH);
-    let ticket = receiving.recv(space(&receiving), 3).unwrap();
+    let ticket = receiving.recv(space(&receiving), 3).wait().unwrap();
     thread::scope(|scope| {
         scope.spawn(move || {
             thread::sleep(A_WHILE);
-            let ticket = sending.send(sent(&sending, b"late"), 3).unwrap();
-            sending.wait(ticket).unwrap();
+            let ticket = sending.send(sent(&sending, b"late"), 3).wait().unwrap();
+            sending.finish(ticket).wait().unwrap();
         });
-        let (message, polls) = run(receiving.wait_async(ticket));
+        let (message, polls) = run(receiving.finish(ticket));
         assert_eq!(message.unwrap()[..], *b"late");
         assert!(polls <= 3, "{polls} polls");
     });
@@ -153,22 +153,22 @@ fn a_send_sleeps_until_a_buffer_is_announced() {
     thread::scope(|scope| {
         let receiver = scope.spawn(move || {
             // Not the tag that is waited for.
-            let other = receiving.recv(space(&receiving), 9).unwrap();
+            let other = receiving.recv(space(&receiving), 9).wait().unwrap();
             thread::sleep(A_WHILE);
-            let wanted = receiving.recv(space(&receiving), 3).unwrap();
-            assert_eq!(receiving.wait(wanted).unwrap()[..], *b"found");
+            let wanted = receiving.recv(space(&receiving), 3).wait().unwrap();
+            assert_eq!(receiving.finish(wanted).wait().unwrap()[..], *b"found");
             drop(other);
         });
         // Groups are matched in order: the first is served last.
         let buffer = sent(&sending, b"other");
-        let (ticket, _) = run(sending.send_async(buffer, 9));
-        let (buffer, _) = run(sending.wait_async(ticket.unwrap()));
+        let (ticket, _) = run(sending.send(buffer, 9));
+        let (buffer, _) = run(sending.finish(ticket.unwrap()));
         buffer.unwrap();
         let buffer = sent(&sending, b"found");
-        let (ticket, polls) = run(sending.send_async(buffer, 3));
+        let (ticket, polls) = run(sending.send(buffer, 3));
         // The two waits before this one may each have left a notification that wakes it in vain.
         assert!(polls <= 4, "{polls} polls");
-        let (buffer, _) = run(sending.wait_async(ticket.unwrap()));
+        let (buffer, _) = run(sending.finish(ticket.unwrap()));
         assert_eq!(buffer.unwrap()[..], *b"found");
         receiver.join().unwrap();
     });
@@ -181,36 +181,45 @@ fn a_full_table_is_waited_for() {
     let (mut sending, mut receiving) = connect(&transport, BOTH);
     let mut tickets = Vec::new();
     for _ in 0..255 {
-        let (ticket, _) = run(receiving.recv_async(space(&receiving), 0));
+        let (ticket, _) = run(receiving.recv(space(&receiving), 0));
         tickets.push(ticket.unwrap());
     }
-    let (last, _) = run(receiving.recv_group_async(vec![(space(&receiving), 0)]));
-    tickets.push(last.unwrap());
+    let (last, _) = run(receiving.recv_group(vec![(space(&receiving), 0)]));
+    let last = last.unwrap();
     for _ in 0..256 {
-        let ticket = sending.send(sent(&sending, b"x"), 0).unwrap();
-        sending.wait(ticket).unwrap();
+        let ticket = sending.send(sent(&sending, b"x"), 0).wait().unwrap();
+        sending.finish(ticket).wait().unwrap();
     }
     for ticket in tickets {
-        let (buffers, _) = run(receiving.wait_group_async(ticket));
-        assert_eq!(buffers.unwrap().len(), 1);
+        let (message, _) = run(receiving.finish(ticket));
+        assert_eq!(message.unwrap()[..], *b"x");
     }
+    let (messages, _) = run(receiving.finish(last));
+    assert_eq!(messages.unwrap().len(), 1);
 }
 
 #[test]
-fn who_was_made_for_polling_is_told_so() {
+fn a_connection_made_for_polling_can_be_awaited_all_the_same() {
     let fabric = fabric();
     let transport = transport(&fabric);
     let (mut sending, mut receiving) = connect(&transport, EACH[3]);
-    let buffer = space(&receiving);
-    let mut posting = receiving.recv_async(buffer, 0);
-    let (ticket, _) = run(&mut posting);
-    let text = ticket.unwrap_err().to_string();
-    assert!(text.contains("`notify`"), "{text}");
-    // It was not begun.
-    assert_eq!(posting.into_buffers().unwrap().len(), 1);
-    assert_eq!(receiving.outstanding(), 0);
-    let (ticket, _) = run(sending.send_async(sent(&sending, b"x"), 0));
-    assert!(matches!(ticket, Err(Error::InvalidArgument(_))));
+    let (ticket, _) = run(receiving.recv(space(&receiving), 0));
+    let (send, _) = run(sending.send(sent(&sending, b"polled"), 0));
+    let mut receive = receiving.finish(ticket.unwrap());
+    let (message, _) = run(&mut receive);
+    assert_eq!(message.unwrap()[..], *b"polled");
+    let (buffer, _) = run(sending.finish(send.unwrap()));
+    assert_eq!(buffer.unwrap()[..], *b"polled");
+    // Nothing more comes: it goes on being polled.
+    let buffer = sent(&sending, b"x");
+    let mut posting = sending.send(buffer, 0);
+    assert!(
+        posting
+            .wait_for(std::time::Duration::from_millis(30))
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(posting.into_inner().unwrap()[..], *b"x");
 }
 
 #[test]
@@ -229,12 +238,12 @@ fn shallow_completion_queues_have_room_for_some_announcements() {
     let (mut sending, mut receiving) = connect(&transport, BOTH);
     for _ in 0..3 {
         let tickets: Vec<_> = (0..100)
-            .map(|_| receiving.recv(space(&receiving), 0).unwrap())
+            .map(|_| receiving.recv(space(&receiving), 0).wait().unwrap())
             .collect();
         for ticket in tickets {
-            let send = sending.send(sent(&sending, b"enough"), 0).unwrap();
-            assert_eq!(receiving.wait(ticket).unwrap()[..], *b"enough");
-            sending.wait(send).unwrap();
+            let send = sending.send(sent(&sending, b"enough"), 0).wait().unwrap();
+            assert_eq!(receiving.finish(ticket).wait().unwrap()[..], *b"enough");
+            sending.finish(send).wait().unwrap();
         }
     }
     assert_eq!(fabric.counters().overruns, 0);

@@ -1,9 +1,11 @@
 //! Which types can go to another thread, and which can be shared: checked by the compiler.
 
-use ibnet::future::{Accept, FinishGroup, FinishRecv, FinishSend, PostRecv, PostSend};
+use ibnet::Accept;
+use ibnet::operation::{Finish, FinishAny, Operation, Post};
+use ibnet::raw::{Receiver, Sender};
 use ibnet::{
-    Buffer, Config, Connecting, Error, Handle, Listener, RecvConnection, RecvTicket, Region,
-    Registrar, SendConnection, SendTicket, Transport,
+    Buffer, Config, Connecting, Error, GroupTicket, Handle, Listener, RecvConnection, RecvTicket,
+    Region, Registrar, SendConnection, SendTicket, Transport,
 };
 
 const fn can_go_elsewhere<T: Send + Unpin + 'static>() {}
@@ -18,6 +20,7 @@ const _: () = {
     can_go_elsewhere::<Buffer>();
     can_go_elsewhere::<SendTicket>();
     can_go_elsewhere::<RecvTicket>();
+    can_go_elsewhere::<GroupTicket>();
 
     can_be_shared::<Transport>();
     can_be_shared::<Registrar>();
@@ -29,9 +32,9 @@ const _: () = {
 
     can_be_awaited_anywhere::<Connecting>();
     can_be_awaited_anywhere::<Accept<'static>>();
-    can_be_awaited_anywhere::<PostSend<'static>>();
-    can_be_awaited_anywhere::<FinishSend<'static>>();
-    can_be_awaited_anywhere::<PostRecv<'static>>();
-    can_be_awaited_anywhere::<FinishRecv<'static>>();
-    can_be_awaited_anywhere::<FinishGroup<'static>>();
+    can_be_awaited_anywhere::<Operation<'static, Post<Sender, Buffer>>>();
+    can_be_awaited_anywhere::<Operation<'static, Finish<Sender, Buffer>>>();
+    can_be_awaited_anywhere::<Operation<'static, Post<Receiver, Vec<Buffer>>>>();
+    can_be_awaited_anywhere::<Operation<'static, Finish<Receiver, Vec<Buffer>>>>();
+    can_be_awaited_anywhere::<Operation<'static, FinishAny<'static, Receiver, Buffer>>>();
 };

@@ -1,9 +1,10 @@
 //! That each setting reaches the device: what is set on queue pairs and regions, from the variable in
 //! the environment on.
 
+use ibnet::Wait;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ibnet::{Flush, RecvBuffer};
+use ibnet::raw::{Flush, RecvBuffer};
 use ibnet_simverbs::{DeviceSpec, Fabric, PortSpec, QueuePairView, RegionKind};
 use ibnet_verbs::{Access, Mtu, QueuePairAttributes, QueuePairState};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -221,8 +222,10 @@ fn a_dead_host_is_noticed_at_both_ends_of_the_control_channel() {
     let mut connecting = sender.connect(&listener);
     let (mut sending, mut receiving) = (None, None);
     eventually("the connection", || {
-        sending = sending.take().or_else(|| connecting.poll().unwrap());
-        receiving = receiving.take().or_else(|| listener.poll_accept().unwrap());
+        sending = sending.take().or_else(|| connecting.try_now().unwrap());
+        receiving = receiving
+            .take()
+            .or_else(|| listener.accept().try_now().unwrap());
         (sending.is_some() && receiving.is_some()).then_some(())
     });
     let mut seen = Vec::new();
@@ -307,20 +310,22 @@ fn by_dmabuf(fabric: &Fabric, sender: &End, receiver: &End) -> [RegionKind; 2] {
         region: Some(&target),
     };
     // SAFETY: memory and regions outlive the requests, which are waited for.
-    let receive = unsafe { receiving.irecv(&[buffer]) }.unwrap().unwrap();
+    let receive = unsafe { receiving.raw().irecv(&[buffer]) }
+        .unwrap()
+        .unwrap();
     let send = eventually("the announcement", || {
         // SAFETY: as above.
-        unsafe { sending.isend(data, length, 0, Some(&source)) }.unwrap()
+        unsafe { sending.raw().isend(data, length, 0, Some(&source)) }.unwrap()
     });
-    let arrived = eventually("the message", || receiving.test(receive).unwrap());
+    let arrived = eventually("the message", || receiving.raw().test(receive).unwrap());
     assert_eq!(arrived.sizes(), [length as u32]);
-    eventually("the end of the send", || sending.test(send).unwrap());
+    eventually("the end of the send", || sending.raw().test(send).unwrap());
     // SAFETY: as above.
-    let flush = unsafe { receiving.iflush(&[(data, length, &target)]) }.unwrap();
+    let flush = unsafe { receiving.raw().iflush(&[(data, length, &target)]) }.unwrap();
     let Flush::Started(flush) = flush else {
         panic!("device memory is flushed: {flush:?}");
     };
-    eventually("the flush", || receiving.test(flush).unwrap());
+    eventually("the flush", || receiving.raw().test(flush).unwrap());
     assert_eq!(to.read(length), b"from one GPU to another");
     drop((sending, receiving));
     kinds

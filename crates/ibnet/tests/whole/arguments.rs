@@ -1,6 +1,8 @@
 //! What a caller of the raw layer may get wrong.
 
-use ibnet::{Error, RecvBuffer, RequestId};
+use ibnet::Error;
+use ibnet::Wait;
+use ibnet::raw::{RecvBuffer, RequestId};
 
 use crate::log::Log;
 use crate::rig::{connection, ends, fabric, filled, join, message};
@@ -32,24 +34,32 @@ fn every_wrong_argument_is_an_error_and_the_connection_goes_on() {
     unsafe {
         let far = data.wrapping_add(1 << 20);
         for (what, refused) in [
-            ("no registration", sending.isend(data, 10, 0, None)),
+            ("no registration", sending.raw().isend(data, 10, 0, None)),
             (
                 "null",
-                sending.isend(std::ptr::null(), 10, 0, Some(&for_sending)),
+                sending
+                    .raw()
+                    .isend(std::ptr::null(), 10, 0, Some(&for_sending)),
             ),
-            ("beyond it", sending.isend(far, 10, 0, Some(&for_sending))),
+            (
+                "beyond it",
+                sending.raw().isend(far, 10, 0, Some(&for_sending)),
+            ),
             (
                 "too long",
-                sending.isend(data, 1 << 20, 0, Some(&for_sending)),
+                sending.raw().isend(data, 1 << 20, 0, Some(&for_sending)),
             ),
             (
                 "endless",
-                sending.isend(data, usize::MAX, 0, Some(&for_sending)),
+                sending.raw().isend(data, usize::MAX, 0, Some(&for_sending)),
             ),
-            ("another's", sending.isend(data, 10, 0, Some(&of_another))),
+            (
+                "another's",
+                sending.raw().isend(data, 10, 0, Some(&of_another)),
+            ),
             (
                 "a receiver's",
-                sending.isend(data, 10, 0, Some(&for_receiving)),
+                sending.raw().isend(data, 10, 0, Some(&for_receiving)),
             ),
         ] {
             assert!(
@@ -81,7 +91,7 @@ fn every_wrong_argument_is_an_error_and_the_connection_goes_on() {
                 &[to(data, 10, Some(&for_receiving)), to(data, 10, None)],
             ),
         ] {
-            let refused = receiving.irecv(buffers);
+            let refused = receiving.raw().irecv(buffers);
             assert!(
                 matches!(refused, Err(Error::InvalidArgument(_))),
                 "{what}: {refused:?}"
@@ -100,30 +110,30 @@ fn requests_that_are_done_or_foreign_are_refused() {
     for raw in [0, 1, 255, 256, 0xffff, 0x1_0000, u32::MAX] {
         let request = RequestId::from_raw(raw);
         assert!(matches!(
-            sending.test(request),
+            sending.raw().test(request),
             Err(Error::StaleRequest { .. })
         ));
         assert!(matches!(
-            receiving.test(request),
+            receiving.raw().test(request),
             Err(Error::StaleRequest { .. })
         ));
     }
     // SAFETY: empty messages have no memory.
     let (receive, send) = unsafe {
-        let receive = receiving.irecv(&[NOWHERE]).unwrap().unwrap();
+        let receive = receiving.raw().irecv(&[NOWHERE]).unwrap().unwrap();
         let send = crate::rig::eventually("the announcement", || {
-            sending.isend(std::ptr::null(), 0, 0, None).unwrap()
+            sending.raw().isend(std::ptr::null(), 0, 0, None).unwrap()
         });
         (receive, send)
     };
-    crate::rig::eventually("the send", || sending.test(send).unwrap());
-    crate::rig::eventually("the receive", || receiving.test(receive).unwrap());
+    crate::rig::eventually("the send", || sending.raw().test(send).unwrap());
+    crate::rig::eventually("the receive", || receiving.raw().test(receive).unwrap());
     assert!(matches!(
-        sending.test(send),
+        sending.raw().test(send),
         Err(Error::StaleRequest { .. })
     ));
     assert!(matches!(
-        receiving.test(receive),
+        receiving.raw().test(receive),
         Err(Error::StaleRequest { .. })
     ));
     message(&mut sending, &mut receiving, 100, 100);
@@ -138,12 +148,13 @@ fn a_full_table_is_no_error_at_either_end() {
     // SAFETY: empty messages have no memory.
     unsafe {
         let receives: Vec<_> = (0..256)
-            .map(|_| receiving.irecv(&[NOWHERE]).unwrap().unwrap())
+            .map(|_| receiving.raw().irecv(&[NOWHERE]).unwrap().unwrap())
             .collect();
-        assert_eq!(receiving.irecv(&[NOWHERE]).unwrap(), None);
+        assert_eq!(receiving.raw().irecv(&[NOWHERE]).unwrap(), None);
         let sends: Vec<_> = (0..256)
             .map(|number| {
                 sending
+                    .raw()
                     .isend(std::ptr::null(), 0, 0, None)
                     .unwrap()
                     .ok_or(number)
@@ -151,13 +162,16 @@ fn a_full_table_is_no_error_at_either_end() {
             .collect();
         assert!(sends.iter().all(Result::is_ok));
         // None of them was asked for, though all may be done.
-        assert_eq!(sending.isend(std::ptr::null(), 0, 0, None).unwrap(), None);
+        assert_eq!(
+            sending.raw().isend(std::ptr::null(), 0, 0, None).unwrap(),
+            None
+        );
         assert_eq!((sending.outstanding(), receiving.outstanding()), (256, 256));
         for receive in receives {
-            crate::rig::eventually("a receive", || receiving.test(receive).unwrap());
+            crate::rig::eventually("a receive", || receiving.raw().test(receive).unwrap());
         }
         for send in sends {
-            crate::rig::eventually("a send", || sending.test(send.unwrap()).unwrap());
+            crate::rig::eventually("a send", || sending.raw().test(send.unwrap()).unwrap());
         }
     }
     message(&mut sending, &mut receiving, 100, 100);
@@ -169,14 +183,14 @@ fn a_message_whose_tag_nobody_has_waits_and_somebody_hears_of_it() {
     let fabric = fabric(1, 1);
     let (mut sending, mut receiving) = connection(&fabric);
     let group = [5, 1].map(|tag| (receiving.registrar().buffer(8).unwrap(), tag));
-    let receive = receiving.recv_group(group.into()).unwrap();
+    let receive = receiving.recv_group(group.into()).wait().unwrap();
     let log = Log::of(tracing::Level::WARN);
     tracing::subscriber::with_default(log.clone(), || {
-        let send = sending.send(filled(&sending, 8, 7), 1).unwrap();
-        sending.wait(send).unwrap();
+        let send = sending.send(filled(&sending, 8, 7), 1).wait().unwrap();
+        sending.finish(send).wait().unwrap();
         for _ in 0..(1 << 20) + 1000 {
             // SAFETY: an empty message has no memory.
-            let refused = unsafe { sending.isend(std::ptr::null(), 0, 2, None) };
+            let refused = unsafe { sending.raw().isend(std::ptr::null(), 0, 2, None) };
             assert_eq!(refused.unwrap(), None);
         }
     });
@@ -191,11 +205,12 @@ fn a_message_whose_tag_nobody_has_waits_and_somebody_hears_of_it() {
             drop(
                 receiving
                     .recv(receiving.registrar().buffer(8).unwrap(), 2)
+                    .wait()
                     .unwrap(),
             );
         }
-        let send = sending.send(filled(&sending, 8, 7), tag).unwrap();
-        sending.wait(send).unwrap();
+        let send = sending.send(filled(&sending, 8, 7), tag).wait().unwrap();
+        sending.finish(send).wait().unwrap();
     }
-    receiving.wait_group(receive).unwrap();
+    receiving.finish(receive).wait().unwrap();
 }

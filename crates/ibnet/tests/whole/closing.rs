@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ibnet::{Error, RecvConnection, SendConnection};
+use ibnet::{Error, RecvConnection, SendConnection, Wait};
 use ibnet_simverbs::{Stage, Verb, When};
 use ibnet_verbs::{QueuePairState, WcStatus};
 
@@ -21,10 +21,10 @@ fn busy(fabric: &ibnet_simverbs::Fabric) -> (SendConnection, RecvConnection) {
     message(&mut sending, &mut receiving, SIZE, SIZE);
     for _ in 0..20 {
         let buffer = receiving.registrar().buffer(SIZE).unwrap();
-        drop(receiving.recv(buffer, 0).unwrap());
+        drop(receiving.recv(buffer, 0).wait().unwrap());
     }
     for _ in 0..10 {
-        drop(sending.send(filled(&sending, SIZE, 1), 0).unwrap());
+        drop(sending.send(filled(&sending, SIZE, 1), 0).wait().unwrap());
     }
     (sending, receiving)
 }
@@ -58,7 +58,7 @@ fn both_ends_close_in_any_order_with_requests_in_flight() {
                     receiving.close().unwrap();
                     let mut sending = sending;
                     let buffer = filled(&sending, 8, 1);
-                    assert!(sending.send(buffer, 77).is_err());
+                    assert!(sending.send(buffer, 77).wait().is_err());
                     sending.close().unwrap();
                 }
             }
@@ -79,25 +79,28 @@ fn a_send_into_what_a_receiver_has_announced_before_it_closed_is_accepted_and_te
             message(&mut sending, &mut receiving, size, size);
             for _ in 0..3 {
                 let buffer = receiving.registrar().buffer(size).unwrap();
-                drop(receiving.recv(buffer, 0).unwrap());
+                drop(receiving.recv(buffer, 0).wait().unwrap());
             }
             receiving.close().unwrap();
             if is_known {
                 let other_tag = filled(&sending, size, 1);
-                assert!(sending.send(other_tag, 77).is_err(), "the farewell comes");
+                assert!(
+                    sending.send(other_tag, 77).wait().is_err(),
+                    "the farewell comes"
+                );
             }
             let mut sends = Vec::new();
             for _ in 0..3 {
-                sends.push(sending.send(filled(&sending, size, 1), 0).unwrap());
+                sends.push(sending.send(filled(&sending, size, 1), 0).wait().unwrap());
             }
             let unannounced = filled(&sending, size, 1);
-            assert!(sending.send(unannounced, 0).is_err());
+            assert!(sending.send(unannounced, 0).wait().is_err());
             for send in sends {
-                let error = sending.wait(send).unwrap_err();
+                let error = sending.finish(send).wait().unwrap_err().error;
                 assert!(matches!(error, Error::PeerClosed { .. }), "{error}");
             }
             // By now the connection has failed.
-            assert!(sending.send(filled(&sending, size, 1), 0).is_err());
+            assert!(sending.send(filled(&sending, size, 1), 0).wait().is_err());
             sending.close().unwrap();
             expect_nothing_left(&fabric);
         }
@@ -125,7 +128,7 @@ fn whatever_cannot_be_torn_down_the_rest_is() {
         // The peer hears of it all the same.
         let told = eventually("the farewell", || {
             let buffer = receiving.registrar().buffer(8).unwrap();
-            receiving.recv(buffer, 0).err()
+            receiving.recv(buffer, 0).wait().err().map(Error::from)
         });
         assert!(matches!(told, Error::PeerClosed { .. }), "{verb:?}: {told}");
         receiving.close().unwrap();
@@ -200,11 +203,11 @@ fn what_the_receiver_did_not_take_is_never_reported_as_sent() {
     let (mut sending, mut receiving) = connection(&fabric);
     for _ in 0..SENT {
         let buffer = receiving.registrar().buffer(100).unwrap();
-        drop(receiving.recv(buffer, 0).unwrap());
+        drop(receiving.recv(buffer, 0).wait().unwrap());
     }
     let hung = fabric.faults().hang_work("s0", When::Nth(TAKEN as u64 + 1));
     let sends: Vec<_> = (0..SENT)
-        .map(|_| sending.send(filled(&sending, 100, 1), 0).unwrap())
+        .map(|_| sending.send(filled(&sending, 100, 1), 0).wait().unwrap())
         .collect();
     assert_eq!(hung.struck(), 1);
     receiving.close().unwrap();
@@ -212,7 +215,7 @@ fn what_the_receiver_did_not_take_is_never_reported_as_sent() {
     std::thread::sleep(Duration::from_millis(100));
     let done: Vec<bool> = sends
         .into_iter()
-        .map(|send| sending.wait(send).is_ok())
+        .map(|send| sending.finish(send).wait().is_ok())
         .collect();
     let expected: Vec<bool> = (0..SENT).map(|number| number < TAKEN).collect();
     assert_eq!(done, expected);
@@ -224,12 +227,12 @@ fn what_the_receiver_took_is_sent_although_the_acknowledgement_is_lost() {
     let fabric = fabric(1, 1);
     let (mut sending, mut receiving) = connection(&fabric);
     let buffer = receiving.registrar().buffer(100).unwrap();
-    drop(receiving.recv(buffer, 0).unwrap());
+    drop(receiving.recv(buffer, 0).wait().unwrap());
     let (when, status) = (When::Nth(1), WcStatus::RETRY_EXC_ERR);
     let faults = fabric.faults();
     let lost = faults.fail_work("s0", when, status, Stage::CarriedOut);
-    let send = sending.send(filled(&sending, 100, 1), 0).unwrap();
+    let send = sending.send(filled(&sending, 100, 1), 0).wait().unwrap();
     assert_eq!(lost.struck(), 1);
     receiving.close().unwrap();
-    sending.wait(send).unwrap();
+    sending.finish(send).wait().unwrap();
 }

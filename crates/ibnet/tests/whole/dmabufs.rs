@@ -2,7 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use ibnet::{Error, RecvBuffer, RecvConnection, Region, SendConnection};
+use ibnet::raw::RecvBuffer;
+use ibnet::{Error, RecvConnection, Region, SendConnection, Wait};
 
 use crate::exported::Exported;
 use crate::rig::{connection, ends, eventually, fabric, filled, join};
@@ -24,11 +25,13 @@ fn receive(
         region: Some(region),
     };
     // SAFETY: memory and region outlive the request.
-    let request = unsafe { receiving.irecv(&[buffer]) }.unwrap().unwrap();
-    let send = sending.send(filled(sending, size, byte), 0).unwrap();
-    let received = eventually("receiving", || receiving.test(request).unwrap());
+    let request = unsafe { receiving.raw().irecv(&[buffer]) }
+        .unwrap()
+        .unwrap();
+    let send = sending.send(filled(sending, size, byte), 0).wait().unwrap();
+    let received = eventually("receiving", || receiving.raw().test(request).unwrap());
     assert_eq!(received.sizes(), [u32::try_from(size).unwrap()]);
-    sending.wait(send).unwrap();
+    sending.finish(send).wait().unwrap();
     let arrived = memory.read(offset, size);
     assert!(
         arrived.iter().all(|found| *found == byte),

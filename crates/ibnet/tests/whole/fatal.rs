@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use ibnet::{Error, Flush, RecvBuffer, RecvConnection, SendConnection};
+use ibnet::raw::{Flush, RecvBuffer};
+use ibnet::{Error, RecvConnection, SendConnection, Wait};
 use ibnet_simverbs::{Fabric, TraceEvent, When};
 
 use crate::rig::{
@@ -15,7 +16,7 @@ use crate::rig::{
 /// has one.
 fn sending_error(sending: &mut SendConnection) -> Option<Error> {
     // SAFETY: an empty message has no memory.
-    unsafe { sending.isend(std::ptr::null(), 0, 99, None) }.err()
+    unsafe { sending.raw().isend(std::ptr::null(), 0, 99, None) }.err()
 }
 
 /// Tries to receive.
@@ -27,7 +28,7 @@ fn receiving_error(receiving: &mut RecvConnection) -> Option<Error> {
         region: None,
     };
     // SAFETY: an empty buffer has no memory.
-    unsafe { receiving.irecv(&[nowhere]) }.err()
+    unsafe { receiving.raw().irecv(&[nowhere]) }.err()
 }
 
 #[test]
@@ -86,18 +87,19 @@ fn outstanding_requests_end_when_the_device_fails_and_the_peer_is_told() {
         .map(|_| {
             receiving
                 .recv(receiving.registrar().buffer(100).unwrap(), 0)
+                .wait()
                 .unwrap()
         })
         .collect();
     break_device(&fabric, "r1", true);
     for receive in receives {
-        expect_fatal(&receiving.wait(receive).unwrap_err(), "r0");
+        expect_fatal(&receiving.finish(receive).wait().unwrap_err().error, "r0");
     }
     // The sender is on a healthy device and learns of it by the control channel.
     let told = eventually("the news", || {
-        match sending.try_send(filled(&sending, 8, 1), 0) {
-            Err(ibnet::Unposted::Failed(error, _)) => Some(error),
-            _ => None,
+        match sending.send(filled(&sending, 8, 1), 0).try_now() {
+            Err(failed) => Some(failed.error),
+            Ok(_) => None,
         }
     });
     let is_told = matches!(told, Error::PeerFailed { .. } | Error::Completion { .. });
@@ -162,15 +164,16 @@ fn a_completion_queue_that_overruns_ends_its_connection() {
     let fault = fabric.faults().overrun_cq("r0", When::Nth(1));
     let receive = receiving
         .recv(receiving.registrar().buffer(8).unwrap(), 0)
+        .wait()
         .unwrap();
-    let send = sending.send(filled(&sending, 8, 1), 0).unwrap();
-    let error = receiving.wait(receive).unwrap_err();
+    let send = sending.send(filled(&sending, 8, 1), 0).wait().unwrap();
+    let error = receiving.finish(receive).wait().unwrap_err().error;
     assert!(
         matches!(error, Error::DeviceFatal { .. } | Error::Verbs(_)),
         "{error}"
     );
     assert_eq!(fault.struck(), 1);
-    let _ = sending.wait(send);
+    let _ = sending.finish(send).wait();
 }
 
 #[test]
@@ -191,18 +194,19 @@ fn who_does_not_want_events_is_not_ended_by_them() {
     );
     let receive = receiving
         .recv(receiving.registrar().buffer(8).unwrap(), 0)
+        .wait()
         .unwrap();
     // The announcement finds nobody, or the data is flushed: either way there is an error.
-    match sending.try_send(filled(&sending, 8, 1), 0) {
-        Ok(send) => {
-            let error = sending.wait(send).unwrap_err();
+    match sending.send(filled(&sending, 8, 1), 0).try_now() {
+        Ok(Some(send)) => {
+            let error = sending.finish(send).wait().unwrap_err().error;
             assert!(matches!(error, Error::Completion { .. }), "{error}");
         }
-        Err(ibnet::Unposted::NotReady(_)) => {}
-        Err(ibnet::Unposted::Failed(error, _)) => panic!("{error}"),
+        Ok(None) => {}
+        Err(failed) => panic!("{failed}"),
     }
     drop(sending);
-    assert!(receiving.wait(receive).is_err());
+    assert!(receiving.finish(receive).wait().is_err());
 }
 
 #[test]
@@ -238,19 +242,25 @@ fn a_device_removed_in_mid_transfer_ends_everything_in_time() {
         .map(|_| {
             receiving
                 .recv(receiving.registrar().buffer(1 << 20).unwrap(), 0)
+                .wait()
                 .unwrap()
         })
         .collect();
     let sends: Vec<_> = (0..16)
-        .map(|_| sending.send(filled(&sending, 1 << 20, 3), 0).unwrap())
+        .map(|_| {
+            sending
+                .send(filled(&sending, 1 << 20, 3), 0)
+                .wait()
+                .unwrap()
+        })
         .collect();
     let start = std::time::Instant::now();
     fabric.hca("s1").unwrap().remove();
     let failed = sends
         .into_iter()
-        .filter_map(|send| sending.wait(send).err());
-    for error in failed {
-        expect_fatal(&error, "s0");
+        .filter_map(|send| sending.finish(send).wait().err());
+    for failed in failed {
+        expect_fatal(&failed.error, "s0");
     }
     expect_fatal(
         &eventually("the failure", || sending_error(&mut sending)),
@@ -258,7 +268,7 @@ fn a_device_removed_in_mid_transfer_ends_everything_in_time() {
     );
     let failed = receives
         .into_iter()
-        .filter_map(|receive| receiving.wait(receive).err());
+        .filter_map(|receive| receiving.finish(receive).wait().err());
     assert!(failed.count() >= 16, "what was never sent has arrived");
     sending.close().unwrap();
     receiving.close().unwrap();
@@ -281,16 +291,19 @@ fn a_flush_ends_when_the_device_fails() {
     message(&mut sending, &mut receiving, 10, 10);
     let hung = fabric.faults().hang_work("r1", When::Nth(1));
     // SAFETY: as above.
-    let flush = unsafe { receiving.iflush(&[(memory.as_ptr(), 4096, &region)]) }.unwrap();
+    let flush = unsafe { receiving.raw().iflush(&[(memory.as_ptr(), 4096, &region)]) }.unwrap();
     let Flush::Started(request) = flush else {
         panic!("{flush:?}");
     };
     for _ in 0..100 {
-        assert!(receiving.test(request).unwrap().is_none(), "half a flush");
+        assert!(
+            receiving.raw().test(request).unwrap().is_none(),
+            "half a flush"
+        );
     }
     assert_eq!(hung.struck(), 1);
     break_device(&fabric, "r1", false);
-    let error = eventually("the failure", || receiving.test(request).err());
+    let error = eventually("the failure", || receiving.raw().test(request).err());
     expect_fatal(&error, "r0");
     drop((sending, receiving, region));
 }
@@ -316,17 +329,17 @@ fn a_flush_has_its_own_time_after_the_sender_has_left() {
     let hour = Duration::from_secs(3600);
     let slow = fabric.faults().delay_completions("r0", hour..=hour);
     // SAFETY: as above.
-    let flush = unsafe { receiving.iflush(&[(memory.as_ptr(), 4096, &region)]) }.unwrap();
+    let flush = unsafe { receiving.raw().iflush(&[(memory.as_ptr(), 4096, &region)]) }.unwrap();
     let Flush::Started(request) = flush else {
         panic!("{flush:?}");
     };
     assert!(
-        receiving.test(request).unwrap().is_none(),
+        receiving.raw().test(request).unwrap().is_none(),
         "it has not completed"
     );
     assert_eq!(slow.struck(), 1);
     // But no more than that.
-    let error = eventually("the end", || receiving.test(request).err());
+    let error = eventually("the end", || receiving.raw().test(request).err());
     assert!(matches!(error, Error::PeerClosed { .. }), "{error}");
     drop((receiving, region));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ibnet::{Config, ConnectOptions, PathPolicy, RecvConnection, SendConnection};
+use ibnet::{Config, ConnectOptions, PathPolicy, RecvConnection, SendConnection, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric, LossReason, PortSpec, Target, TraceEvent, Verb, When};
 use ibnet_verbs::{Ece, Mtu};
 
@@ -19,11 +19,12 @@ fn writes_of(
 ) -> Vec<(u32, u64)> {
     let receive = receiving
         .recv(receiving.registrar().buffer(size).unwrap(), 0)
+        .wait()
         .unwrap();
     fabric.take_trace();
-    let send = sending.send(filled(sending, size, 1), 0).unwrap();
-    assert_eq!(receiving.wait(receive).unwrap().len(), size);
-    sending.wait(send).unwrap();
+    let send = sending.send(filled(sending, size, 1), 0).wait().unwrap();
+    assert_eq!(receiving.finish(receive).wait().unwrap().len(), size);
+    sending.finish(send).wait().unwrap();
     let trace = fabric.take_trace();
     let deliveries = trace.iter().filter_map(|entry| match entry.event {
         TraceEvent::Delivered { qp, bytes, .. } => Some((qp, bytes)),
@@ -140,7 +141,7 @@ fn announcements_take_their_turns_on_all_devices() {
             fabric.take_trace();
             let receives = [0; 8].map(|tag| {
                 let buffer = receiving.registrar().buffer(10).unwrap();
-                receiving.recv(buffer, tag).unwrap()
+                receiving.recv(buffer, tag).wait().unwrap()
             });
             for entry in fabric.take_trace() {
                 if let TraceEvent::Delivered { qp, .. } = entry.event {
@@ -148,9 +149,9 @@ fn announcements_take_their_turns_on_all_devices() {
                 }
             }
             for receive in receives {
-                let send = sending.send(filled(&sending, 10, round), 0).unwrap();
-                assert_eq!(receiving.wait(receive).unwrap()[..], [round; 10]);
-                sending.wait(send).unwrap();
+                let send = sending.send(filled(&sending, 10, round), 0).wait().unwrap();
+                assert_eq!(receiving.finish(receive).wait().unwrap()[..], [round; 10]);
+                sending.finish(send).wait().unwrap();
             }
         }
         let of_device = |name: &str| {
@@ -183,20 +184,28 @@ fn the_least_busy_path_is_taken_where_that_is_wanted() {
             .map(|_| {
                 receiving
                     .recv(receiving.registrar().buffer(8).unwrap(), 0)
+                    .wait()
                     .unwrap()
             })
             .collect();
+        let mut stuck_sends = Vec::new();
         for _ in 0..32 {
-            let mut send = Some(sending.send(filled(&sending, 8, 1), 0).unwrap());
+            let send = sending.send(filled(&sending, 8, 1), 0).wait().unwrap();
+            let mut finishing = sending.finish(send);
             for _ in 0..20 {
                 // What is done is handed back at the first or second time of asking.
-                send = send.and_then(|ticket| sending.poll(ticket).unwrap().err());
+                if finishing.try_now().unwrap().is_some() {
+                    break;
+                }
+            }
+            if let Some(ticket) = finishing.into_inner() {
+                stuck_sends.push(ticket);
             }
         }
         // What hangs on the one path holds up whatever follows there.
         assert_eq!(hung.struck(), 1);
         assert_eq!(sending.outstanding(), stuck, "{policy:?}");
-        drop(receives);
+        drop((stuck_sends, receives));
     }
 }
 
@@ -342,8 +351,9 @@ fn small_messages_travel_in_the_request_where_that_is_wanted() {
             .unwrap();
         let (sender, receiver) = ends(&fabric, |config| config.inline = inline);
         let (mut sending, mut receiving) = join(&sender, &receiver);
-        let mut receive = receiving
+        let receive = receiving
             .recv(receiving.registrar().buffer(8).unwrap(), 0)
+            .wait()
             .unwrap();
         let mut memory = vec![1_u8; 8];
         // SAFETY: the memory outlives the region; it is changed under a request, on purpose and
@@ -351,19 +361,14 @@ fn small_messages_travel_in_the_request_where_that_is_wanted() {
         let region = unsafe { sending.registrar().register(memory.as_mut_ptr(), 8) }.unwrap();
         fabric.run_until_idle();
         // SAFETY: as above.
-        let send = unsafe { sending.isend(memory.as_ptr(), 8, 0, Some(&region)) };
+        let send = unsafe { sending.raw().isend(memory.as_ptr(), 8, 0, Some(&region)) };
         let send = send.unwrap().unwrap();
         memory.fill(2);
         fabric.run_until_idle();
-        assert_eq!(sending.test(send).unwrap(), Some(8));
-        let arrived = loop {
-            match receiving.poll(receive).unwrap() {
-                Ok(arrived) => break arrived,
-                Err(again) => receive = again,
-            }
-        };
+        assert_eq!(sending.raw().test(send).unwrap(), Some(8));
+        let arrived = receiving.finish(receive).wait().unwrap();
         assert_eq!(
-            arrived[0][..],
+            arrived[..],
             [expected; 8],
             "inline {inline}, room {max_inline}"
         );

@@ -3,7 +3,8 @@
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ibnet::{Observer, Piece, RecvBuffer, RecvConnection, Region, RequestId, SendConnection};
+use ibnet::raw::{RecvBuffer, RequestId};
+use ibnet::{Observer, Piece, RecvConnection, Region, SendConnection, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric};
 
 use crate::rig::connection;
@@ -60,7 +61,9 @@ impl Rig {
             })
             .collect();
         // SAFETY: the memory outlives the connection.
-        let request = unsafe { self.receiving.irecv(&buffers) }.unwrap().unwrap();
+        let request = unsafe { self.receiving.raw().irecv(&buffers) }
+            .unwrap()
+            .unwrap();
         self.fabric.run_until_idle();
         request
     }
@@ -70,6 +73,7 @@ impl Rig {
         // SAFETY: the memory outlives the connection.
         let sent = unsafe {
             self.sending
+                .raw()
                 .isend(data, length, tag as i32, Some(&self.regions[0]))
         };
         self.fabric.run_until_idle();
@@ -94,9 +98,9 @@ fn a_group_goes_when_its_last_message_is_there() {
     sends.push(rig.isend(5, 15).unwrap());
     assert_eq!(rig.landed(), [0, 1, 2, 3, 4, 5, 6, 7]);
     for (send, tag) in sends.into_iter().zip(order.into_iter().chain([5])) {
-        assert_eq!(rig.sending.test(send).unwrap(), Some(10 + tag));
+        assert_eq!(rig.sending.raw().test(send).unwrap(), Some(10 + tag));
     }
-    let received = rig.receiving.test(receive).unwrap().unwrap();
+    let received = rig.receiving.raw().test(receive).unwrap().unwrap();
     assert_eq!(received.sizes(), [10, 11, 12, 13, 14, 15, 16, 17]);
     for index in 0..8 {
         let bytes = &rig.target[index * STRIDE..][..10 + index];
@@ -110,11 +114,11 @@ fn whoever_asks_for_one_has_all_of_them_sent() {
     let receive = rig.announce(8);
     let sends: Vec<_> = (0..3).map(|tag| rig.isend(tag, 1).unwrap()).collect();
     assert!(rig.landed().is_empty());
-    assert_eq!(rig.sending.test(sends[1]).unwrap(), None);
+    assert_eq!(rig.sending.raw().test(sends[1]).unwrap(), None);
     rig.fabric.run_until_idle();
     assert_eq!(rig.landed(), [0, 1, 2]);
     for send in sends {
-        assert_eq!(rig.sending.test(send).unwrap(), Some(1));
+        assert_eq!(rig.sending.raw().test(send).unwrap(), Some(1));
     }
     // Those that follow are a chain of their own.
     for tag in 3..7 {
@@ -123,7 +127,7 @@ fn whoever_asks_for_one_has_all_of_them_sent() {
     assert_eq!(rig.landed(), [0, 1, 2]);
     rig.isend(7, 1).unwrap();
     assert_eq!(rig.landed(), [0, 1, 2, 3, 4, 5, 6, 7]);
-    assert!(rig.receiving.test(receive).unwrap().is_some());
+    assert!(rig.receiving.raw().test(receive).unwrap().is_some());
 }
 
 #[test]
@@ -181,17 +185,20 @@ fn no_memory_is_freed_under_a_write_when_an_observer_panics() {
     // SAFETY: the memory outlives the connection.
     let first = unsafe {
         rig.sending
+            .raw()
             .isend_observed(data, 8, 0, Some(&rig.regions[0]), parent)
     };
     let first = first.unwrap().unwrap();
     // The other one of the group comes from the safe layer, and both go.
     let buffer = rig.sending.registrar().buffer(40).unwrap();
     let regions = rig.fabric.live_objects().mrs;
-    let sent = catch_unwind(AssertUnwindSafe(|| drop(rig.sending.try_send(buffer, 1))));
+    let sent = catch_unwind(AssertUnwindSafe(|| {
+        drop(rig.sending.send(buffer, 1).try_now())
+    }));
     assert!(sent.is_err());
     assert_eq!(rig.fabric.live_objects().mrs, regions, "freed too soon");
     rig.fabric.run_until_idle();
-    assert_eq!(rig.sending.test(first).unwrap(), Some(8));
+    assert_eq!(rig.sending.raw().test(first).unwrap(), Some(8));
     assert_eq!(rig.landed()[..], [0]);
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ibnet::{Config, ConnectOptions, Error, RecvConnection};
+use ibnet::{Config, ConnectOptions, Error, RecvConnection, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric, PortSpec, Target, Verb, When};
 use ibnet_verbs::QueuePairState;
 
@@ -93,13 +93,16 @@ fn an_attempt_that_has_failed_stays_failed() {
     let mut listener = receiver.listen();
     let mut connecting = sender.connect(&listener);
     let error = crate::rig::eventually("the failure", || {
-        let _ = listener.poll_accept();
-        connecting.poll().err()
+        let _ = listener.accept().try_now();
+        connecting.try_now().err()
     });
     assert!(error.to_string().contains("s0"), "{error}");
     assert_eq!(fault.struck(), 1);
     for _ in 0..3 {
-        assert!(matches!(connecting.poll(), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            connecting.try_now(),
+            Err(Error::InvalidArgument(_))
+        ));
     }
 }
 
@@ -207,7 +210,7 @@ fn no_poll_makes_more_than_a_few_queue_pairs() {
         assert!(Instant::now() < deadline, "the handshake hangs");
         let before = fabric.live_objects().qps;
         if sending.is_none() {
-            sending = connecting.poll().unwrap();
+            sending = connecting.try_now().unwrap();
         }
         let made = fabric.live_objects().qps - before;
         let moved = work(&fabric);
@@ -218,7 +221,7 @@ fn no_poll_makes_more_than_a_few_queue_pairs() {
         );
         let before = fabric.live_objects().qps;
         if receiving.is_none() {
-            receiving = listener.poll_accept().unwrap();
+            receiving = listener.accept().try_now().unwrap();
         }
         let made = fabric.live_objects().qps - before;
         let moved = work(&fabric);
@@ -255,14 +258,14 @@ fn many_clients_do_not_make_a_poll_of_the_listener_longer() {
         assert!(Instant::now() < deadline, "the handshakes hang");
         for attempt in &mut attempts {
             if let Some(connecting) = attempt
-                && let Some(connection) = connecting.poll().unwrap()
+                && let Some(connection) = connecting.try_now().unwrap()
             {
                 sending.push(connection);
                 *attempt = None;
             }
         }
         let before = fabric.live_objects().qps;
-        receiving.extend(listener.poll_accept().unwrap());
+        receiving.extend(listener.accept().try_now().unwrap());
         let made = fabric.live_objects().qps - before;
         assert!(made <= 4, "{made} queue pairs in one poll");
     }
@@ -284,13 +287,13 @@ fn more_clients_than_a_listener_takes_at_once_wait_for_their_turn() {
         assert!(Instant::now() < deadline, "{} of {CROWD}", receiving.len());
         for attempt in &mut attempts {
             if let Some(connecting) = attempt
-                && let Some(connection) = connecting.poll().unwrap()
+                && let Some(connection) = connecting.try_now().unwrap()
             {
                 sending.push(connection);
                 *attempt = None;
             }
         }
-        receiving.extend(listener.poll_accept().unwrap());
+        receiving.extend(listener.accept().try_now().unwrap());
     }
     drop((sending, receiving, attempts, listener, sender, receiver));
     expect_nothing_left(&fabric);
@@ -311,8 +314,8 @@ fn a_listener_that_does_nothing_is_given_up() {
         let mut listener = receiver.listen();
         let mut connecting = sender.connect(&listener);
         for _ in 0..polls_of_listener {
-            assert!(connecting.poll().unwrap().is_none());
-            assert!(listener.poll_accept().unwrap().is_none());
+            assert!(connecting.try_now().unwrap().is_none());
+            assert!(listener.accept().try_now().unwrap().is_none());
         }
         let start = Instant::now();
         let error = connecting.wait().err().unwrap();
@@ -337,7 +340,7 @@ fn a_client_that_does_nothing_is_given_up_and_others_are_served() {
     // It greets and then does nothing any more.
     let mut stalling = sender.connect(&listener);
     for _ in 0..3 {
-        assert!(stalling.poll().unwrap().is_none());
+        assert!(stalling.try_now().unwrap().is_none());
     }
     let mut served = 0;
     let start = Instant::now();
@@ -346,9 +349,9 @@ fn a_client_that_does_nothing_is_given_up_and_others_are_served() {
         let mut connecting = sender.connect(&listener);
         let (mut sending, mut receiving) = (None, Ok(None));
         while start.elapsed() < PATIENCE && (sending.is_none() || matches!(receiving, Ok(None))) {
-            sending = sending.or_else(|| connecting.poll().unwrap());
+            sending = sending.or_else(|| connecting.try_now().unwrap());
             if matches!(receiving, Ok(None)) {
-                receiving = listener.poll_accept();
+                receiving = listener.accept().try_now();
             }
             if receiving.is_err() {
                 break;
@@ -396,14 +399,14 @@ fn a_listener_that_opens_late_is_reached_and_one_that_never_opens_is_not() {
         .connect(patient.device, &closed, ConnectOptions::default())
         .unwrap();
     for _ in 0..20 {
-        assert!(calling.poll().unwrap().is_none());
+        assert!(calling.try_now().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut listener = late.listen();
     // It has another cookie, so that the caller is turned away: that proves it was reached.
     let error = crate::rig::eventually("an answer", || {
-        let _ = listener.poll_accept().unwrap();
-        calling.poll().err()
+        let _ = listener.accept().try_now().unwrap();
+        calling.try_now().err()
     });
     assert!(
         matches!(error, Error::PeerLost { .. } | Error::Socket { .. }),

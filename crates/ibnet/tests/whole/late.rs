@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use ibnet::{Connecting, Listener, RecvConnection, SendConnection};
+use ibnet::{Connecting, Listener, RecvConnection, SendConnection, Wait};
 use ibnet_simverbs::{Fabric, Verb, When};
 use ibnet_verbs::QueuePairState;
 use tracing::Level;
@@ -44,8 +44,8 @@ impl Attempt {
 
     fn advance(&mut self, polls: usize) {
         for _ in 0..polls {
-            assert!(self.connecting.poll().unwrap().is_none());
-            assert!(self.listener.poll_accept().unwrap().is_none());
+            assert!(self.connecting.try_now().unwrap().is_none());
+            assert!(self.listener.accept().try_now().unwrap().is_none());
         }
     }
 
@@ -121,13 +121,13 @@ fn whoever_is_late_is_waited_for() {
     ]));
 }
 
-fn connected(connecting: Connecting) -> SendConnection {
-    let waited = connecting.wait_timeout(LATE + PATIENCE).unwrap();
-    waited.ok().expect("a connection at the sender")
+fn connected(mut connecting: Connecting) -> SendConnection {
+    let waited = connecting.wait_for(LATE + PATIENCE).unwrap();
+    waited.expect("a connection at the sender")
 }
 
 fn accepted(listener: &mut Listener) -> RecvConnection {
-    let waited = listener.accept_timeout(LATE + PATIENCE).unwrap();
+    let waited = listener.accept().wait_for(LATE + PATIENCE).unwrap();
     waited.expect("a connection at the receiver")
 }
 
@@ -159,7 +159,7 @@ fn strangers_do_have_a_limit() {
     let (_sender, receiver) = ends(&fabric, |_| {});
     let mut listener = receiver.listen();
     let mut stranger = TcpStream::connect(listener.handle().address()).unwrap();
-    assert!(listener.accept_timeout(LATE).unwrap().is_none());
+    assert!(listener.accept().wait_for(LATE).unwrap().is_none());
     stranger.set_nonblocking(true).unwrap();
     eventually("the end", || stranger.read(&mut [0]).ok());
 }

@@ -1,6 +1,7 @@
 //! Devices with little of everything.
 
-use ibnet::{Error, Flush, Unposted};
+use ibnet::raw::Flush;
+use ibnet::{Error, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric, Limits, PortSpec};
 
 use crate::rig::{
@@ -38,27 +39,27 @@ fn shallow_queues_slow_down_and_nothing_else() {
                 let mut refusals = 0;
                 while refusals < 20 && receives.len() < 200 {
                     let buffer = receiving.registrar().buffer(1000).unwrap();
-                    match receiving.try_recv(vec![(buffer, 0)]) {
-                        Ok(ticket) => receives.push(ticket),
-                        Err(Unposted::NotReady(_)) => refusals += 1,
-                        Err(Unposted::Failed(error, _)) => panic!("{error}"),
+                    match receiving.recv(buffer, 0).try_now().unwrap() {
+                        Some(ticket) => receives.push(ticket),
+                        None => refusals += 1,
                     }
                 }
                 while sends.len() < receives.len() {
-                    sends.push(sending.send(filled(&sending, 1000, 9), 0).unwrap());
+                    sends.push(sending.send(filled(&sending, 1000, 9), 0).wait().unwrap());
                 }
                 received += receives.len();
                 for ticket in receives {
                     assert!(
                         receiving
-                            .wait(ticket)
+                            .finish(ticket)
+                            .wait()
                             .unwrap()
                             .iter()
                             .all(|byte| *byte == 9)
                     );
                 }
                 for ticket in sends {
-                    sending.wait(ticket).unwrap();
+                    sending.finish(ticket).wait().unwrap();
                 }
             }
             let counters = fabric.counters();
@@ -115,12 +116,18 @@ fn the_largest_message_that_is_promised_arrives_and_one_more_byte_is_an_error() 
     message(&mut sending, &mut receiving, promised, promised);
     message(&mut sending, &mut receiving, promised, promised + 1000);
     let room = receiving.registrar().buffer(promised + 1).unwrap();
-    drop(receiving.recv(room, 0).unwrap());
-    let refused = sending.send(filled(&sending, promised + 1, 1), 0);
-    assert!(matches!(refused, Err(Error::InvalidArgument(_))));
+    drop(receiving.recv(room, 0).wait().unwrap());
+    let refused = sending.send(filled(&sending, promised + 1, 1), 0).wait();
+    assert!(matches!(
+        refused.unwrap_err().error,
+        Error::InvalidArgument(_)
+    ));
     // The connection is none the worse for it.
-    let send = sending.send(filled(&sending, promised, 1), 0).unwrap();
-    sending.wait(send).unwrap();
+    let send = sending
+        .send(filled(&sending, promised, 1), 0)
+        .wait()
+        .unwrap();
+    sending.finish(send).wait().unwrap();
 }
 
 #[test]
@@ -138,15 +145,16 @@ fn announcements_go_inline_only_as_far_as_there_is_room() {
                 let group = (0..members)
                     .map(|tag| (receiving.registrar().buffer(70).unwrap(), tag))
                     .collect();
-                let receive = receiving.recv_group(group).unwrap();
+                let receive = receiving.recv_group(group).wait().unwrap();
                 for tag in 0..members {
                     let size = 63 + tag as usize % 3;
                     let send = sending
                         .send(filled(&sending, size, tag as u8), tag)
+                        .wait()
                         .unwrap();
-                    sending.wait(send).unwrap();
+                    sending.finish(send).wait().unwrap();
                 }
-                for (tag, buffer) in receiving.wait_group(receive).unwrap().iter().enumerate() {
+                for (tag, buffer) in receiving.finish(receive).wait().unwrap().iter().enumerate() {
                     assert!(buffer.iter().all(|byte| usize::from(*byte) == tag));
                 }
             }
@@ -218,13 +226,16 @@ fn a_group_of_eight_fits_the_shallowest_queues_that_are_taken() {
             let group = (0..8)
                 .map(|tag| (receiving.registrar().buffer(70).unwrap(), tag))
                 .collect();
-            let receive = receiving.recv_group_timeout(group, PATIENCE / 30);
-            let receive = receive.unwrap_or_else(|refused| panic!("{limits:?}: {refused:?}"));
+            let receive = receiving.recv_group(group).wait_for(PATIENCE / 30).unwrap();
+            let receive = receive.unwrap_or_else(|| panic!("{limits:?}: no room"));
             for tag in 0..8 {
-                let send = sending.send(filled(&sending, 70, tag as u8), tag).unwrap();
-                sending.wait(send).unwrap();
+                let send = sending
+                    .send(filled(&sending, 70, tag as u8), tag)
+                    .wait()
+                    .unwrap();
+                sending.finish(send).wait().unwrap();
             }
-            receiving.wait_group(receive).unwrap();
+            receiving.finish(receive).wait().unwrap();
         }
     }
 }
@@ -249,14 +260,14 @@ fn flushes_fit_the_shallowest_queues() {
     let mut under_way = Vec::new();
     for _ in 0..50 {
         // SAFETY: as above.
-        match unsafe { receiving.iflush(&[(memory.as_ptr(), 4096, &region)]) }.unwrap() {
+        match unsafe { receiving.raw().iflush(&[(memory.as_ptr(), 4096, &region)]) }.unwrap() {
             Flush::Started(flush) => under_way.push(flush),
             Flush::NotReady => {}
             Flush::NotNeeded => panic!("it is the memory of a device"),
         }
     }
     for flush in under_way {
-        eventually("the flush", || receiving.test(flush).unwrap());
+        eventually("the flush", || receiving.raw().test(flush).unwrap());
     }
     assert_eq!(fabric.counters().overruns, 0);
     drop((receiving, region));

@@ -5,7 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::os::raw::{c_int, c_uint, c_void};
 use std::sync::{OnceLock, mpsc};
 
-use ibnet::{Config, RecvBuffer, RecvConnection, SendConnection, Transport};
+use ibnet::raw::RecvBuffer;
+use ibnet::{Config, RecvConnection, SendConnection, Transport, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec, Verb, When};
 use ibnet_verbs::sys::{ibv_mr, ibv_pd, ibv_qp};
 use ibnet_verbs::{Functions, Library, QueuePairState};
@@ -95,22 +96,22 @@ fn the_sender_leaves_the_ring_alone() {
         eventually("room for a receive", || {
             fabric.run_until_idle();
             // SAFETY: empty messages have no memory.
-            unsafe { receiving.irecv(&NOTHING) }.unwrap()
+            unsafe { receiving.raw().irecv(&NOTHING) }.unwrap()
         })
     };
     let send = |sending: &mut SendConnection| {
         fabric.run_until_idle();
         // SAFETY: as above.
-        let sent = unsafe { sending.isend(std::ptr::null(), 0, 0, None) }.unwrap();
+        let sent = unsafe { sending.raw().isend(std::ptr::null(), 0, 0, None) }.unwrap();
         let sent = sent.expect("it is announced");
         eventually("the send", || {
             fabric.run_until_idle();
-            sending.test(sent).unwrap()
+            sending.raw().test(sent).unwrap()
         });
     };
     let first = receive(&mut receiving);
     send(&mut sending);
-    eventually("the first", || receiving.test(first).unwrap());
+    eventually("the first", || receiving.raw().test(first).unwrap());
     // As many as there is room for: the last lies where the first did.
     for _ in 0..256 {
         receive(&mut receiving);
@@ -128,18 +129,18 @@ fn a_test_takes_one_batch_for_whichever_requests_it_is() {
     let (mut sending, mut receiving) = connection(&fabric);
     let receives: Vec<_> = (0..COUNT)
         // SAFETY: there is no memory.
-        .map(|_| unsafe { receiving.irecv(&NOTHING) }.unwrap().unwrap())
+        .map(|_| unsafe { receiving.raw().irecv(&NOTHING) }.unwrap().unwrap())
         .collect();
     fabric.run_until_idle();
     for _ in 0..COUNT {
-        drop(sending.send(filled(&sending, 0, 0), 0).unwrap());
+        drop(sending.send(filled(&sending, 0, 0), 0).wait().unwrap());
     }
     fabric.run_until_idle();
     // All have arrived. The first call does not go through all of them for the sake of the last.
     let last = receives[COUNT - 1];
-    assert!(receiving.test(last).unwrap().is_none());
+    assert!(receiving.raw().test(last).unwrap().is_none());
     let mut calls = 1;
-    while receiving.test(last).unwrap().is_none() {
+    while receiving.raw().test(last).unwrap().is_none() {
         calls += 1;
         assert!(calls < COUNT, "one at a time");
     }
@@ -148,7 +149,7 @@ fn a_test_takes_one_batch_for_whichever_requests_it_is() {
         .faults()
         .fail_call(Verb::PollCq, "r0", When::ALWAYS, 5);
     for receive in &receives[..COUNT - 1] {
-        assert!(receiving.test(*receive).unwrap().is_some());
+        assert!(receiving.raw().test(*receive).unwrap().is_some());
     }
     assert_eq!(fault.struck(), 0);
 }

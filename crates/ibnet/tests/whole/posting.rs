@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ibnet::{Error, RecvBuffer, SendConnection};
+use ibnet::raw::RecvBuffer;
+use ibnet::{Error, SendConnection, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric, Stage, Verb, When};
 use ibnet_verbs::WcStatus;
 
@@ -19,21 +20,22 @@ fn a_message_is_done_only_when_the_part_of_every_device_is() {
         let fabric = fabric(8, 8);
         let (mut sending, mut receiving) = connection(&fabric);
         let hung = fabric.faults().hang_work(slow, When::Nth(1));
-        let mut receive = receiving
+        let receive = receiving
             .recv(receiving.registrar().buffer(LARGE).unwrap(), 0)
+            .wait()
             .unwrap();
-        let mut send = sending.send(filled(&sending, LARGE, 1), 0).unwrap();
+        let send = sending.send(filled(&sending, LARGE, 1), 0).wait().unwrap();
+        let (mut send, mut receive) = (sending.finish(send), receiving.finish(receive));
         for _ in 0..100 {
-            send = sending
-                .poll(send)
-                .unwrap()
-                .expect_err("done without a part");
-            let waiting = receiving.poll(receive).unwrap();
-            receive = waiting.map(drop).expect_err("arrived without a part");
+            assert!(send.try_now().unwrap().is_none(), "done without a part");
+            assert!(
+                receive.try_now().unwrap().is_none(),
+                "arrived without a part"
+            );
         }
         assert_eq!(hung.struck(), 1, "{slow} carries nothing");
         drop(sending);
-        assert!(receiving.wait(receive).is_err());
+        assert!(receive.wait().is_err());
     }
 }
 
@@ -76,12 +78,17 @@ fn a_post_that_fails_half_way_breaks_the_connection_and_leaks_no_request() {
         .fail_call(Verb::PostSend, "s1", When::Nth(1), ENOMEM);
     let receive = receiving
         .recv(receiving.registrar().buffer(LARGE).unwrap(), 0)
+        .wait()
         .unwrap();
-    let error = sending.send(filled(&sending, LARGE, 1), 0).unwrap_err();
+    let error = sending
+        .send(filled(&sending, LARGE, 1), 0)
+        .wait()
+        .unwrap_err()
+        .error;
     assert!(matches!(error, Error::Post { .. }), "{error}");
     assert_eq!(fault.struck(), 1);
     expect_latched(&mut sending, |error| matches!(error, Error::Post { .. }));
-    let told = receiving.wait(receive).unwrap_err();
+    let told = receiving.finish(receive).wait().unwrap_err().error;
     assert!(matches!(told, Error::PeerFailed { .. }), "{told}");
     sending.close().unwrap();
     receiving.close().unwrap();
@@ -89,8 +96,8 @@ fn a_post_that_fails_half_way_breaks_the_connection_and_leaks_no_request() {
 
 fn expect_latched(sending: &mut SendConnection, is_expected: fn(&Error) -> bool) {
     for _ in 0..3 {
-        match sending.try_send(filled(sending, 8, 1), 0) {
-            Err(ibnet::Unposted::Failed(error, _)) => assert!(is_expected(&error), "{error}"),
+        match sending.send(filled(sending, 8, 1), 0).try_now() {
+            Err(failed) => assert!(is_expected(&failed.error), "{failed}"),
             _ => panic!("a broken connection takes requests"),
         }
     }
@@ -104,10 +111,16 @@ fn an_announcement_that_cannot_be_posted_breaks_the_connection() {
     let fault = fabric
         .faults()
         .fail_call(Verb::PostSend, "r0", When::Nth(1), ENOMEM);
-    let refused = receiving.recv(receiving.registrar().buffer(8).unwrap(), 0);
-    assert!(matches!(refused, Err(Error::Post { .. })));
+    let refused = receiving
+        .recv(receiving.registrar().buffer(8).unwrap(), 0)
+        .wait();
+    assert!(matches!(refused.unwrap_err().error, Error::Post { .. }));
     assert_eq!(fault.struck(), 1);
-    let told = sending.send(filled(&sending, 8, 1), 0).unwrap_err();
+    let told = sending
+        .send(filled(&sending, 8, 1), 0)
+        .wait()
+        .unwrap_err()
+        .error;
     assert!(matches!(told, Error::PeerFailed { .. }), "{told}");
 }
 
@@ -133,9 +146,9 @@ fn nothing_lands_any_more_when_the_receiver_has_failed() {
         region: Some(&region),
     }];
     // SAFETY: as above.
-    let request = unsafe { receiving.irecv(&buffers) }.unwrap().unwrap();
+    let request = unsafe { receiving.raw().irecv(&buffers) }.unwrap().unwrap();
     fabric.run_until_idle();
-    drop(sending.send(filled(&sending, 4096, 1), 0).unwrap());
+    drop(sending.send(filled(&sending, 4096, 1), 0).wait().unwrap());
     // The message is posted and on its way; now the receiver fails.
     let fault = fabric
         .faults()
@@ -143,10 +156,11 @@ fn nothing_lands_any_more_when_the_receiver_has_failed() {
     assert!(
         receiving
             .recv(receiving.registrar().buffer(8).unwrap(), 0)
+            .wait()
             .is_err()
     );
     assert_eq!(fault.struck(), 1);
-    assert!(receiving.test(request).is_err());
+    assert!(receiving.raw().test(request).is_err());
     fabric.advance(Duration::from_secs(1));
     assert!(memory.iter().all(|byte| *byte == 0), "something has landed");
     drop((sending, receiving, region));
@@ -165,14 +179,15 @@ fn a_failed_completion_is_seen_by_every_request_and_names_its_path() {
         .map(|_| {
             receiving
                 .recv(receiving.registrar().buffer(LARGE).unwrap(), 0)
+                .wait()
                 .unwrap()
         })
         .collect();
     let sends: Vec<_> = (0..4)
-        .map(|_| sending.send(filled(&sending, LARGE, 1), 0).unwrap())
+        .map(|_| sending.send(filled(&sending, LARGE, 1), 0).wait().unwrap())
         .collect();
     for send in sends {
-        let error = sending.wait(send).unwrap_err();
+        let error = sending.finish(send).wait().unwrap_err().error;
         let text = error.to_string();
         assert!(matches!(error, Error::Completion { .. }), "{text}");
         for word in ["s1", "r1", "RETRY_EXC_ERR", "queue pair"] {
@@ -186,7 +201,7 @@ fn a_failed_completion_is_seen_by_every_request_and_names_its_path() {
         matches!(error, Error::Completion { .. })
     });
     for receive in receives {
-        let told = receiving.wait(receive).unwrap_err();
+        let told = receiving.finish(receive).wait().unwrap_err().error;
         assert!(matches!(told, Error::PeerFailed { .. }), "{told}");
     }
 }
@@ -204,11 +219,12 @@ fn a_failed_announcement_is_not_blamed_on_a_request() {
         .map(|_| {
             receiving
                 .recv(receiving.registrar().buffer(8).unwrap(), 0)
+                .wait()
                 .unwrap()
         })
         .collect();
     for receive in receives {
-        let error = receiving.wait(receive).unwrap_err();
+        let error = receiving.finish(receive).wait().unwrap_err().error;
         assert!(error.to_string().contains("REM_ACCESS_ERR"), "{error}");
     }
     assert_eq!(fault.struck(), 1);
@@ -233,7 +249,7 @@ fn a_flush_that_cannot_be_posted_on_one_device_breaks_the_connection() {
         .faults()
         .fail_call(Verb::PostSend, "r1", When::Nth(1), ENOMEM);
     // SAFETY: as above.
-    let mut flush = || unsafe { receiving.iflush(&[(memory.as_ptr(), 4096, &region)]) };
+    let mut flush = || unsafe { receiving.raw().iflush(&[(memory.as_ptr(), 4096, &region)]) };
     let error = flush().unwrap_err();
     assert!(matches!(error, Error::Post { .. }), "{error}");
     assert_eq!(fault.struck(), 1);

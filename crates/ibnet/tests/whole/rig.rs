@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ibnet::{
     Buffer, Config, ConnectOptions, Connecting, Error, Listener, RecvConnection, SendConnection,
-    Transport,
+    Transport, Wait,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric};
 
@@ -124,10 +124,10 @@ fn try_join_with(sender: &End, receiver: &End, options: ConnectOptions) -> Outco
     loop {
         assert!(Instant::now() < deadline, "the handshake hangs");
         if sending.is_none() {
-            sending = connecting.poll().transpose();
+            sending = connecting.try_now().transpose();
         }
         if receiving.is_none() {
-            receiving = listener.poll_accept().transpose();
+            receiving = listener.accept().try_now().transpose();
         }
         match (&sending, &receiving) {
             (Some(_), Some(_)) => break,
@@ -154,12 +154,12 @@ pub(crate) fn message(
     room: usize,
 ) {
     let buffer = receiving.registrar().buffer(room).unwrap();
-    let receive = receiving.recv(buffer, 0).unwrap();
-    let send = sending.send(filled(sending, size, 0x5a), 0).unwrap();
-    let arrived = receiving.wait(receive).unwrap();
+    let receive = receiving.recv(buffer, 0).wait().unwrap();
+    let send = sending.send(filled(sending, size, 0x5a), 0).wait().unwrap();
+    let arrived = receiving.finish(receive).wait().unwrap();
     assert_eq!(arrived.len(), size.min(room));
     assert!(arrived.iter().all(|byte| *byte == 0x5a));
-    sending.wait(send).unwrap();
+    sending.finish(send).wait().unwrap();
 }
 
 /// Repeats `attempt` until it gives something.

@@ -1,5 +1,6 @@
 //! `listen`, `connect`, `accept`, `closeSend`, `closeRecv`, `closeListen`.
 
+use ibnet::Wait;
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -157,7 +158,7 @@ pub(crate) unsafe fn connect(
             Until::NotYet => pending::poll(&key, transport)?,
             Until::Connected => Some(pending::begin(&key, transport)?.wait()?),
         };
-        let Some(mut connection) = connection else {
+        let Some(mut connection) = connection.map(ibnet::SendConnection::into_raw) else {
             return Ok(());
         };
         if let Some(observer) = profiler::observer(device.members()) {
@@ -187,11 +188,11 @@ pub(crate) unsafe extern "C" fn accept_v7(
         let accepted = match &listener.listening {
             Listening::WhenAsked(listener) => {
                 let mut listener = listener.lock().unwrap_or_else(PoisonError::into_inner);
-                listener.poll_accept()?
+                listener.accept().try_now()?
             }
             Listening::ByItself(accepted) => Some(Arc::clone(accepted).wait()?),
         };
-        let Some(mut connection) = accepted else {
+        let Some(mut connection) = accepted.map(ibnet::RecvConnection::into_raw) else {
             return Ok(());
         };
         if let Some(observer) = profiler::observer(device.members()) {

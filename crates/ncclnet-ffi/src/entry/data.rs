@@ -7,7 +7,8 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Once;
 
-use ibnet::{MAX_GROUP, RecvBuffer, RecvConnection, Region, RequestId};
+use ibnet::raw::{RecvBuffer, RecvConnection, RequestId};
+use ibnet::{MAX_GROUP, Region};
 
 use super::{Out, array, bytes};
 use crate::abi::{MULTI_REQUEST, NcclResult, OPTIONAL_RECV_COMPLETION};

@@ -7,7 +7,8 @@ use std::ffi::{c_int, c_void};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibnet::{Flush, MAX_GROUP, Region};
+use ibnet::raw::Flush;
+use ibnet::{MAX_GROUP, Region};
 
 use super::data::{check_size, group_len, is_done, region_for};
 use super::{Out, array, bytes};

@@ -17,7 +17,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use ibnet::RequestId;
+use ibnet::raw::RequestId;
 
 use crate::fault::Fault;
 use crate::guard::required;

@@ -110,7 +110,7 @@ fn serve(mut listener: Listener, shared: &Shared) {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
-        let mut accept = pin!(listener.accept_async());
+        let mut accept = pin!(listener.accept());
         let accepted = loop {
             if shared.state().is_over {
                 return;

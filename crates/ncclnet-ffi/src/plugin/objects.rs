@@ -4,7 +4,8 @@ use std::cell::UnsafeCell;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ibnet::{RecvConnection, Region, Registrar, SendConnection};
+use ibnet::raw::{RecvConnection, SendConnection};
+use ibnet::{Region, Registrar};
 
 use crate::fault::Fault;
 use crate::handles::{CHUNK, Kind, MAX_COMMUNICATORS, Object, ObjectId, Table};

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ibnet::{ConnectOptions, Connecting, Handle, SendConnection, Transport};
+use ibnet::{ConnectOptions, Connecting, Handle, SendConnection, Transport, Wait};
 
 use crate::fault::Fault;
 use crate::handles::ObjectId;
@@ -39,7 +39,7 @@ pub(crate) fn poll(key: &Key, transport: &Transport) -> Result<Option<SendConnec
         Some(attempt) => attempt,
         None => begin(key, transport)?,
     };
-    let connection = attempt.poll()?;
+    let connection = attempt.try_now()?;
     if connection.is_none() {
         attempts().insert(key.clone(), attempt);
     }

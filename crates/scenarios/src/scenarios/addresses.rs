@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ibnet::{ConnectOptions, Transport};
+use ibnet::{ConnectOptions, Transport, Wait};
 
 use super::programs::run;
 use super::solo;
@@ -128,21 +128,23 @@ fn talk(transport: &Transport) -> Result<(), Failure> {
     let (mut sending, mut receiving) = (None, None);
     while sending.is_none() || receiving.is_none() {
         if sending.is_none() {
-            sending = connecting.poll()?;
+            sending = connecting.try_now()?;
         }
         if receiving.is_none() {
-            receiving = listener.poll_accept()?;
+            receiving = listener.accept().try_now()?;
         }
     }
     let (Some(mut sending), Some(mut receiving)) = (sending, receiving) else {
         return Err("both ends are there".into());
     };
-    let receive = receiving.recv(receiving.registrar().buffer(100)?, 0)?;
+    let receive = receiving
+        .recv(receiving.registrar().buffer(100)?, 0)
+        .wait()?;
     let mut buffer = sending.registrar().buffer(5)?;
     buffer.copy_from_slice(b"hello");
-    let send = sending.send(buffer, 0)?;
-    let message = receiving.wait(receive)?;
-    sending.wait(send)?;
+    let send = sending.send(buffer, 0).wait()?;
+    let message = receiving.finish(receive).wait()?;
+    sending.finish(send).wait()?;
     ensure(message[..] == *b"hello", || {
         format!("it says {:?}", &message[..])
     })?;

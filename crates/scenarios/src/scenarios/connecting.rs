@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ibnet::{ConnectOptions, Error, Handle, Listener, RecvConnection};
+use ibnet::{ConnectOptions, Error, Handle, Listener, RecvConnection, Wait};
 
 use super::{duet, solo};
 use crate::cast::{Cast, ensure};
@@ -55,8 +55,10 @@ fn rounds_receiver(cast: &mut Cast) -> Result<(), Failure> {
     }
     for round in 0..ROUNDS {
         let mut receiving = cast.accept_from(1, &transport)?;
-        let ticket = receiving.recv(receiving.registrar().buffer(100)?, 0)?;
-        let message = receiving.wait(ticket)?;
+        let ticket = receiving
+            .recv(receiving.registrar().buffer(100)?, 0)
+            .wait()?;
+        let message = receiving.finish(ticket).wait()?;
         ensure(message[..] == [round as u8; 10], || {
             format!("{:?}", &message[..])
         })?;
@@ -73,8 +75,8 @@ fn rounds_sender(cast: &mut Cast) -> Result<(), Failure> {
         let mut sending = cast.connect_to(0, &transport)?;
         let mut buffer = sending.registrar().buffer(10)?;
         buffer.fill(round as u8);
-        let ticket = sending.send(buffer, 0)?;
-        sending.wait(ticket)?;
+        let ticket = sending.send(buffer, 0).wait()?;
+        sending.finish(ticket).wait()?;
         sending.close()?;
     }
     cast.meet(0)?;
@@ -87,18 +89,18 @@ fn ten_receiver(cast: &mut Cast) -> Result<(), Failure> {
     cast.publish(1, &listener)?;
     let mut connections = Vec::new();
     for _ in 0..10 {
-        connections.push(listener.accept()?);
+        connections.push(listener.accept().wait()?);
     }
     drop(listener);
     // Announced on all of them first: the clients may send in another order than they came in.
     let mut tickets = Vec::new();
     for receiving in &mut connections {
-        tickets.push(receiving.recv(receiving.registrar().buffer(1)?, 0)?);
+        tickets.push(receiving.recv(receiving.registrar().buffer(1)?, 0).wait()?);
     }
     // The message says which client it is.
     let mut seen = [false; 10];
     for (receiving, ticket) in connections.iter_mut().zip(tickets) {
-        let client = usize::from(receiving.wait(ticket)?[0]);
+        let client = usize::from(receiving.finish(ticket).wait()?[0]);
         ensure(!std::mem::replace(&mut seen[client], true), || {
             format!("client {client} twice")
         })?;
@@ -122,7 +124,7 @@ fn ten_sender(cast: &mut Cast) -> Result<(), Failure> {
     while connections.len() < 10 {
         for attempt in &mut attempts {
             if let Some(connecting) = attempt
-                && let Some(connection) = connecting.poll()?
+                && let Some(connection) = connecting.try_now()?
             {
                 connections.push(connection);
                 *attempt = None;
@@ -132,8 +134,8 @@ fn ten_sender(cast: &mut Cast) -> Result<(), Failure> {
     for (number, sending) in connections.iter_mut().enumerate() {
         let mut buffer = sending.registrar().buffer(1)?;
         buffer[0] = number as u8;
-        let ticket = sending.send(buffer, 0)?;
-        sending.wait(ticket)?;
+        let ticket = sending.send(buffer, 0).wait()?;
+        sending.finish(ticket).wait()?;
     }
     Ok(())
 }
@@ -144,9 +146,9 @@ fn besieged_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let before = cast.baseline(1)?;
     let mut listener = transport.listen(0)?;
     cast.publish(1, &listener)?;
-    let mut receiving = listener.accept()?;
-    let ticket = receiving.recv(receiving.registrar().buffer(5)?, 0)?;
-    ensure(receiving.wait(ticket)?[..] == *b"hello", || {
+    let mut receiving = listener.accept().wait()?;
+    let ticket = receiving.recv(receiving.registrar().buffer(5)?, 0).wait()?;
+    ensure(receiving.finish(ticket).wait()?[..] == *b"hello", || {
         "other data".to_owned()
     })?;
     receiving.close()?;
@@ -183,15 +185,15 @@ fn besieging_sender(cast: &mut Cast) -> Result<(), Failure> {
     bytes[30] ^= 1;
     let mut imposter =
         transport.connect(0, &Handle::from_bytes(&bytes)?, ConnectOptions::default())?;
-    let first_answer = imposter.poll();
+    let first_answer = imposter.try_now();
 
     let mut sending = transport
         .connect(0, &handle, ConnectOptions::default())?
         .wait()?;
     let mut buffer = sending.registrar().buffer(5)?;
     buffer.copy_from_slice(b"hello");
-    let ticket = sending.send(buffer, 0)?;
-    sending.wait(ticket)?;
+    let ticket = sending.send(buffer, 0).wait()?;
+    sending.finish(ticket).wait()?;
 
     // Whoever spoke nonsense has been hung up on; the imposter learns no reason.
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -203,7 +205,7 @@ fn besieging_sender(cast: &mut Cast) -> Result<(), Failure> {
             Ok(None) => std::thread::sleep(Duration::from_millis(5)),
             Err(error) => break error,
         }
-        answer = imposter.poll();
+        answer = imposter.try_now();
     };
     ensure(!matches!(refusal, Error::Refused { .. }), || {
         format!("told too much: {refusal}")
@@ -233,7 +235,7 @@ fn deserted_receiver(cast: &mut Cast) -> Result<(), Failure> {
 fn accept_despite_deserters(listener: &mut Listener) -> Result<RecvConnection, Failure> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
-        match listener.poll_accept() {
+        match listener.accept().try_now() {
             Ok(Some(connection)) => return Ok(connection),
             Ok(None) => std::thread::yield_now(),
             Err(Error::PeerLost { .. } | Error::Socket { .. }) => {}
@@ -252,7 +254,7 @@ fn deserting_sender(cast: &mut Cast) -> Result<(), Failure> {
         let mut attempt = transport.connect(0, &handle, ConnectOptions::default())?;
         for _ in 0..polls {
             // Once one of them has come through, the listener is gone and refuses the others.
-            if !matches!(attempt.poll(), Ok(None)) {
+            if !matches!(attempt.try_now(), Ok(None)) {
                 break;
             }
             std::thread::sleep(Duration::from_micros(500));
@@ -349,10 +351,10 @@ fn no_answer(cast: &mut Cast) -> Result<(), Failure> {
     // That attempt is in the system's queue, too.
     drop(mute.accept()?);
 
-    let connecting = unlimited.connect(0, &handle, options)?;
-    let Err(connecting) = connecting.wait_timeout(2 * limit)? else {
+    let mut connecting = unlimited.connect(0, &handle, options)?;
+    if connecting.wait_for(2 * limit)?.is_some() {
         return Err("a connection with a peer that is mute".into());
-    };
+    }
     drop(mute.accept()?);
     let outcome = connecting.wait();
     let text = outcome
@@ -384,7 +386,7 @@ fn silent_clients(cast: &mut Cast) -> Result<(), Failure> {
         ensure(start.elapsed() < Duration::from_secs(20), || {
             format!("{} silent clients are still there", silent.len())
         })?;
-        ensure(listener.poll_accept()?.is_none(), || {
+        ensure(listener.accept().try_now()?.is_none(), || {
             "a connection from nowhere".to_owned()
         })?;
         silent.retain_mut(|stream| !matches!(stream.read(&mut [0]), Ok(0)));

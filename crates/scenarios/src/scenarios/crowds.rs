@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ibnet::{Connecting, Error, SendConnection};
+use ibnet::{Connecting, Error, SendConnection, Wait};
 
 use super::exercise::Exercise;
 use super::{duet, duet_everywhere, solo};
@@ -52,13 +52,13 @@ fn threaded_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let mut listener = cast.listen(&transport)?;
     cast.publish(1, &listener)?;
     let connections: Vec<_> = (0..THREADS)
-        .map(|_| Ok(listener.accept()?))
+        .map(|_| Ok(listener.accept().wait()?))
         .collect::<Result<_, Failure>>()?;
     drop(listener);
     on_threads(connections, |_, mut receiving| {
         // The first message says which of the sender's threads this is.
-        let ticket = receiving.recv(receiving.registrar().buffer(1)?, 0)?;
-        let number = receiving.wait(ticket)?[0];
+        let ticket = receiving.recv(receiving.registrar().buffer(1)?, 0).wait()?;
+        let number = receiving.finish(ticket).wait()?[0];
         for _ in 0..3 {
             exercise(number).receive(&mut receiving)?;
         }
@@ -84,8 +84,8 @@ fn threaded_sender(cast: &mut Cast) -> Result<(), Failure> {
         let mut sending = connecting.wait()?;
         let mut buffer = sending.registrar().buffer(1)?;
         buffer[0] = number as u8;
-        let ticket = sending.send(buffer, 0)?;
-        sending.wait(ticket)?;
+        let ticket = sending.send(buffer, 0).wait()?;
+        sending.finish(ticket).wait()?;
         for _ in 0..3 {
             exercise(number as u8).send(&mut sending)?;
         }
@@ -146,7 +146,7 @@ fn thousand_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let memory = resident_kib();
     let mut connections = Vec::new();
     while connections.len() < THOUSAND {
-        connections.push(listener.accept()?);
+        connections.push(listener.accept().wait()?);
     }
     drop(listener);
     expect_little_memory(cast, memory, FLUSHING)?;
@@ -162,11 +162,11 @@ fn thousand_receiver(cast: &mut Cast) -> Result<(), Failure> {
     // Every one of them carries its message, and none another's.
     let mut tickets = Vec::new();
     for receiving in &mut connections {
-        tickets.push(receiving.recv(receiving.registrar().buffer(8)?, 0)?);
+        tickets.push(receiving.recv(receiving.registrar().buffer(8)?, 0).wait()?);
     }
     let mut seen = vec![false; THOUSAND];
     for (receiving, ticket) in connections.iter_mut().zip(tickets) {
-        let buffer = receiving.wait(ticket)?;
+        let buffer = receiving.finish(ticket).wait()?;
         let number = u64::from_le_bytes(buffer[..].try_into()?) as usize;
         ensure(!std::mem::replace(&mut seen[number], true), || {
             format!("message {number} twice")
@@ -198,7 +198,7 @@ fn thousand_sender(cast: &mut Cast) -> Result<(), Failure> {
             let Some(mut attempt) = attempts.pop_front() else {
                 break;
             };
-            match attempt.poll()? {
+            match attempt.try_now()? {
                 Some(connection) => connections.push(connection),
                 None => attempts.push_back(attempt),
             }
@@ -211,10 +211,10 @@ fn thousand_sender(cast: &mut Cast) -> Result<(), Failure> {
     for (number, sending) in connections.iter_mut().enumerate() {
         let mut buffer = sending.registrar().buffer(8)?;
         buffer.copy_from_slice(&(number as u64).to_le_bytes());
-        tickets.push(sending.send(buffer, 0)?);
+        tickets.push(sending.send(buffer, 0).wait()?);
     }
     for (sending, ticket) in connections.iter_mut().zip(tickets) {
-        sending.wait(ticket)?;
+        sending.finish(ticket).wait()?;
     }
     cast.meet(0)?;
     for sending in connections.into_iter().rev() {
@@ -253,7 +253,7 @@ fn closing_listener(cast: &mut Cast) -> Result<(), Failure> {
         cast.meet(1)?;
         let mut accepted = Vec::new();
         for _ in 0..polls {
-            accepted.extend(listener.poll_accept()?);
+            accepted.extend(listener.accept().try_now()?);
             std::thread::sleep(Duration::from_micros(300));
         }
         drop(listener);
@@ -272,7 +272,7 @@ fn refused_clients(cast: &mut Cast) -> Result<(), Failure> {
         for _ in 0..CLIENTS {
             let mut attempt = cast.connect(&transport, &handle)?;
             // Greets, if the system has connected it already.
-            let _ = attempt.poll()?;
+            let _ = attempt.try_now()?;
             attempts.push(attempt);
         }
         cast.meet(0)?;
@@ -307,10 +307,10 @@ fn abandoned_attempts(cast: &mut Cast) -> Result<(), Failure> {
     for polls in 0..10 {
         let mut attempt = cast.connect(&transport, &handle)?;
         for _ in 0..polls {
-            ensure(attempt.poll()?.is_none(), || {
+            ensure(attempt.try_now()?.is_none(), || {
                 "an attempt was done too soon".to_owned()
             })?;
-            ensure(listener.poll_accept()?.is_none(), || {
+            ensure(listener.accept().try_now()?.is_none(), || {
                 "an attempt was accepted too soon".to_owned()
             })?;
         }
@@ -319,7 +319,7 @@ fn abandoned_attempts(cast: &mut Cast) -> Result<(), Failure> {
     let start = Instant::now();
     let mut given_up = 0;
     while start.elapsed() < 2 * limit {
-        match listener.poll_accept() {
+        match listener.accept().try_now() {
             Ok(None) => {}
             Ok(Some(_)) => return Err("an abandoned attempt came through".into()),
             // Those that had shown the cookie are reported, each once.

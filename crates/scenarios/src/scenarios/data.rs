@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ibnet::{Buffer, RecvConnection, SendConnection};
+use ibnet::{Buffer, RecvConnection, SendConnection, Wait};
 
 use super::{duet, duet_everywhere};
 use crate::cast::{Cast, ensure};
@@ -75,8 +75,8 @@ fn sizes_receiver(cast: &mut Cast) -> Result<(), Failure> {
     for (round, (size, room)) in SIZES.iter().enumerate() {
         let mut buffer = receiving.registrar().buffer(*room)?;
         buffer.fill(0xa5);
-        let ticket = receiving.recv(buffer, round as i32)?;
-        let mut buffer = receiving.wait(ticket)?;
+        let ticket = receiving.recv(buffer, round as i32).wait()?;
+        let mut buffer = receiving.finish(ticket).wait()?;
         ensure(buffer.len() == *size, || {
             format!("{} bytes instead of {size}", buffer.len())
         })?;
@@ -96,8 +96,8 @@ fn sizes_sender(cast: &mut Cast) -> Result<(), Failure> {
     let mut sending = cast.connect_to(0, &transport)?;
     for (round, (size, _)) in SIZES.iter().enumerate() {
         let buffer = filled(&sending, *size, round as u64)?;
-        let ticket = sending.send(buffer, round as i32)?;
-        let buffer = sending.wait(ticket)?;
+        let ticket = sending.send(buffer, round as i32).wait()?;
+        let buffer = sending.finish(ticket).wait()?;
         check(&buffer, round as u64)?;
     }
     sending.close()?;
@@ -109,8 +109,10 @@ const GIBIBYTE: usize = 1 << 30;
 fn gibibyte_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport()?;
     let mut receiving = cast.accept_from(1, &transport)?;
-    let ticket = receiving.recv(receiving.registrar().buffer(GIBIBYTE)?, 0)?;
-    let buffer = receiving.wait(ticket)?;
+    let ticket = receiving
+        .recv(receiving.registrar().buffer(GIBIBYTE)?, 0)
+        .wait()?;
+    let buffer = receiving.finish(ticket).wait()?;
     ensure(buffer.len() == GIBIBYTE, || {
         format!("{} bytes arrived", buffer.len())
     })?;
@@ -121,8 +123,8 @@ fn gibibyte_sender(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport()?;
     let mut sending = cast.connect_to(0, &transport)?;
     let buffer = filled(&sending, GIBIBYTE, 30)?;
-    let ticket = sending.send(buffer, 0)?;
-    sending.wait(ticket)?;
+    let ticket = sending.send(buffer, 0).wait()?;
+    sending.finish(ticket).wait()?;
     Ok(())
 }
 
@@ -141,8 +143,8 @@ fn groups_receiver(cast: &mut Cast) -> Result<(), Failure> {
         let group = (0..members)
             .map(|tag| Ok((receiving.registrar().buffer(40_960)?, tag as i32)))
             .collect::<Result<Vec<_>, Failure>>()?;
-        let ticket = receiving.recv_group(group)?;
-        for (tag, buffer) in receiving.wait_group(ticket)?.iter().enumerate() {
+        let ticket = receiving.recv_group(group).wait()?;
+        for (tag, buffer) in receiving.finish(ticket).wait()?.iter().enumerate() {
             let size = group_size(round, tag as u64);
             ensure(buffer.len() == size, || {
                 format!(
@@ -166,10 +168,10 @@ fn groups_sender(cast: &mut Cast) -> Result<(), Failure> {
         let mut tickets = Vec::new();
         for tag in tags {
             let buffer = filled(&sending, group_size(round, tag), round << 8 | tag)?;
-            tickets.push(sending.send(buffer, tag as i32)?);
+            tickets.push(sending.send(buffer, tag as i32).wait()?);
         }
         for ticket in tickets {
-            sending.wait(ticket)?;
+            sending.finish(ticket).wait()?;
         }
     }
     Ok(())
@@ -184,25 +186,22 @@ fn outstanding_receiver(cast: &mut Cast) -> Result<(), Failure> {
         let mut tickets = Vec::new();
         for number in 0..OUTSTANDING {
             let buffer = receiving.registrar().buffer(2048)?;
-            match receiving.try_recv(vec![(buffer, number as i32)]) {
-                Ok(ticket) => tickets.push(ticket),
-                Err(ibnet::Unposted::NotReady(_)) => {
-                    return Err(format!("only {number} receives could be outstanding").into());
-                }
-                Err(ibnet::Unposted::Failed(error, _)) => return Err(error.into()),
+            match receiving.recv(buffer, number as i32).try_now()? {
+                Some(ticket) => tickets.push(ticket),
+                None => return Err(format!("only {number} receives could be outstanding").into()),
             }
         }
         // One more is refused, but is no error.
         let extra = receiving.registrar().buffer(1)?;
-        let refused = receiving.try_recv(vec![(extra, 0)]);
-        ensure(matches!(refused, Err(ibnet::Unposted::NotReady(_))), || {
+        let refused = receiving.recv(extra, 0).try_now()?;
+        ensure(refused.is_none(), || {
             "the 257th receive was not refused".to_owned()
         })?;
         // Only now may the sender begin.
         cast.meet(1)?;
         // Waited for in reverse, so that all are done before the first is asked for.
         for (number, ticket) in tickets.into_iter().enumerate().rev() {
-            let buffer = receiving.wait(ticket)?;
+            let buffer = receiving.finish(ticket).wait()?;
             ensure(buffer.len() == 1 + number * 8, || {
                 format!("{} bytes", buffer.len())
             })?;
@@ -220,10 +219,10 @@ fn outstanding_sender(cast: &mut Cast) -> Result<(), Failure> {
         let mut tickets = Vec::new();
         for number in 0..OUTSTANDING {
             let buffer = filled(&sending, 1 + number * 8, round << 16 | number as u64)?;
-            tickets.push(sending.send(buffer, number as i32)?);
+            tickets.push(sending.send(buffer, number as i32).wait()?);
         }
         for ticket in tickets {
-            sending.wait(ticket)?;
+            sending.finish(ticket).wait()?;
         }
     }
     Ok(())
@@ -233,8 +232,10 @@ fn cut_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport()?;
     let mut receiving = cast.accept_from(1, &transport)?;
     for room in [100, 0, 8 << 20] {
-        let ticket = receiving.recv(receiving.registrar().buffer(room)?, 0)?;
-        let buffer = receiving.wait(ticket)?;
+        let ticket = receiving
+            .recv(receiving.registrar().buffer(room)?, 0)
+            .wait()?;
+        let buffer = receiving.finish(ticket).wait()?;
         ensure(buffer.len() == room, || {
             format!("{} bytes instead of {room}", buffer.len())
         })?;
@@ -249,8 +250,8 @@ fn cut_sender(cast: &mut Cast) -> Result<(), Failure> {
     let before = log::warnings();
     for size in [101, 5000, 9 << 20] {
         let buffer = filled(&sending, size, 1)?;
-        let ticket = sending.send(buffer, 0)?;
-        sending.wait(ticket)?;
+        let ticket = sending.send(buffer, 0).wait()?;
+        sending.finish(ticket).wait()?;
     }
     let warnings = log::warnings() - before;
     ensure(warnings == 1, || {
@@ -266,8 +267,10 @@ fn registering_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let mut receiving = cast.accept_from(1, &transport)?;
     register_beside(receiving.registrar(), || {
         for number in 0..ACCOMPANIED {
-            let ticket = receiving.recv(receiving.registrar().buffer(1000)?, 0)?;
-            check(&receiving.wait(ticket)?, number)?;
+            let ticket = receiving
+                .recv(receiving.registrar().buffer(1000)?, 0)
+                .wait()?;
+            check(&receiving.finish(ticket).wait()?, number)?;
         }
         Ok(())
     })
@@ -279,8 +282,8 @@ fn registering_sender(cast: &mut Cast) -> Result<(), Failure> {
     register_beside(sending.registrar(), || {
         for number in 0..ACCOMPANIED {
             let buffer = filled(&sending, 1000, number)?;
-            let ticket = sending.send(buffer, 0)?;
-            sending.wait(ticket)?;
+            let ticket = sending.send(buffer, 0).wait()?;
+            sending.finish(ticket).wait()?;
         }
         Ok(())
     })
@@ -332,10 +335,10 @@ fn ring_member(cast: &mut Cast) -> Result<(), Failure> {
         (None, None);
     while sending.is_none() || receiving.is_none() {
         if sending.is_none() {
-            sending = connecting.poll()?;
+            sending = connecting.try_now()?;
         }
         if receiving.is_none() {
-            receiving = listener.poll_accept()?;
+            receiving = listener.accept().try_now()?;
         }
         std::thread::yield_now();
     }
@@ -344,15 +347,17 @@ fn ring_member(cast: &mut Cast) -> Result<(), Failure> {
     };
     for round in 0..200_u64 {
         let size = (round * 977 % 100_000) as usize;
-        let receive = receiving.recv(receiving.registrar().buffer(100_000)?, 3)?;
+        let receive = receiving
+            .recv(receiving.registrar().buffer(100_000)?, 3)
+            .wait()?;
         let buffer = filled(&sending, size, round << 8 | me as u64)?;
-        let send = sending.send(buffer, 3)?;
-        let buffer = receiving.wait(receive)?;
+        let send = sending.send(buffer, 3).wait()?;
+        let buffer = receiving.finish(receive).wait()?;
         ensure(buffer.len() == size, || {
             format!("{} bytes instead of {size}", buffer.len())
         })?;
         check(&buffer, round << 8 | before as u64)?;
-        sending.wait(send)?;
+        sending.finish(send).wait()?;
     }
     Ok(())
 }

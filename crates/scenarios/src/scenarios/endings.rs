@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ibnet::{Error, RecvConnection, RecvTicket, SendConnection, SendTicket};
+use ibnet::{Error, RecvConnection, RecvTicket, SendConnection, SendTicket, Wait};
 
 use super::{duet, duet_everywhere};
 use crate::cast::{Cast, ensure};
@@ -62,7 +62,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn post_receives(receiving: &mut RecvConnection) -> Result<Vec<RecvTicket>, Failure> {
     (0..IN_FLIGHT)
-        .map(|_| Ok(receiving.recv(receiving.registrar().buffer(SIZE)?, 0)?))
+        .map(|_| {
+            Ok(receiving
+                .recv(receiving.registrar().buffer(SIZE)?, 0)
+                .wait()?)
+        })
         .collect()
 }
 
@@ -70,7 +74,7 @@ fn post_sends(sending: &mut SendConnection) -> Result<Vec<SendTicket>, Failure> 
     (0..IN_FLIGHT)
         .map(|_| {
             let buffer = sending.registrar().buffer(SIZE)?;
-            Ok(sending.send(buffer, 0)?)
+            Ok(sending.send(buffer, 0).wait()?)
         })
         .collect()
 }
@@ -108,12 +112,16 @@ fn left_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let mut receiving = cast.accept_from(1, &transport)?;
     let mut tickets = post_receives(&mut receiving)?;
     // One more than will be sent, so that one is sure to fail.
-    tickets.push(receiving.recv(receiving.registrar().buffer(SIZE)?, 0)?);
+    tickets.push(
+        receiving
+            .recv(receiving.registrar().buffer(SIZE)?, 0)
+            .wait()?,
+    );
     cast.receive_mail(1)?;
     let mut failures = 0;
     quickly("the receives", || {
         for ticket in tickets {
-            match receiving.wait(ticket) {
+            match receiving.finish(ticket).wait().map_err(Error::from) {
                 Ok(buffer) => ensure(buffer.len() == SIZE, || "a short message".to_owned())?,
                 Err(Error::PeerClosed { .. }) => failures += 1,
                 Err(error) => return Err(error.into()),
@@ -127,7 +135,9 @@ fn left_receiver(cast: &mut Cast) -> Result<(), Failure> {
     expect_latched(
         receiving
             .recv(receiving.registrar().buffer(1)?, 0)
-            .map(drop),
+            .wait()
+            .map(drop)
+            .map_err(Error::from),
     )?;
     receiving.close()?;
     cast.meet(1)?;
@@ -142,7 +152,7 @@ fn left_sender(cast: &mut Cast) -> Result<(), Failure> {
     cast.send_mail(0, b"sent")?;
     quickly("the sends", || {
         for ticket in tickets {
-            match sending.wait(ticket) {
+            match sending.finish(ticket).wait().map_err(Error::from) {
                 Ok(_) | Err(Error::PeerClosed { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -152,10 +162,10 @@ fn left_sender(cast: &mut Cast) -> Result<(), Failure> {
     let error = quickly("noticing the end", || {
         loop {
             let buffer = sending.registrar().buffer(1)?;
-            match sending.try_send(buffer, 0) {
-                Err(ibnet::Unposted::Failed(error, _)) => return Ok(error),
-                Ok(_) => return Err("something was announced after the end".into()),
-                Err(ibnet::Unposted::NotReady(_)) => std::thread::yield_now(),
+            match sending.send(buffer, 0).try_now() {
+                Err(failed) => return Ok(failed.error),
+                Ok(Some(_)) => return Err("something was announced after the end".into()),
+                Ok(None) => std::thread::yield_now(),
             }
         }
     })?;
@@ -175,9 +185,10 @@ fn taking_receiver(cast: &mut Cast) -> Result<(), Failure> {
         let mut receiving = cast.accept_from(1, &transport)?;
         let tickets = post_receives(&mut receiving)?;
         for ticket in tickets {
-            ensure(mismatch(&receiving.wait(ticket)?, 9).is_none(), || {
-                "wrong data".to_owned()
-            })?;
+            ensure(
+                mismatch(&receiving.finish(ticket).wait()?, 9).is_none(),
+                || "wrong data".to_owned(),
+            )?;
         }
         receiving.close()?;
     }
@@ -192,10 +203,10 @@ fn trusting_sender(cast: &mut Cast) -> Result<(), Failure> {
         for _ in 0..IN_FLIGHT {
             let mut buffer = sending.registrar().buffer(SIZE)?;
             fill(&mut buffer, 9);
-            tickets.push(sending.send(buffer, 0)?);
+            tickets.push(sending.send(buffer, 0).wait()?);
         }
         for ticket in tickets {
-            sending.wait(ticket)?;
+            sending.finish(ticket).wait()?;
         }
     }
     cast.meet(0)
@@ -209,7 +220,7 @@ fn late_receiver(cast: &mut Cast) -> Result<(), Failure> {
     cast.receive_mail(1)?;
     std::thread::sleep(Duration::from_millis(100));
     for ticket in tickets {
-        ensure(receiving.wait(ticket)?.len() == SIZE, || {
+        ensure(receiving.finish(ticket).wait()?.len() == SIZE, || {
             "a short message".to_owned()
         })?;
     }
@@ -220,7 +231,7 @@ fn hasty_sender(cast: &mut Cast) -> Result<(), Failure> {
     let transport = cast.transport()?;
     let mut sending = cast.connect_to(0, &transport)?;
     for ticket in post_sends(&mut sending)? {
-        sending.wait(ticket)?;
+        sending.finish(ticket).wait()?;
     }
     sending.close()?;
     cast.send_mail(0, b"gone")
@@ -232,19 +243,23 @@ fn slow_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let mut receiving = cast.accept_from(1, &transport)?;
     let mut tickets = Vec::new();
     for _ in 0..256 {
-        tickets.push(receiving.recv(receiving.registrar().buffer(64)?, 0)?);
+        tickets.push(
+            receiving
+                .recv(receiving.registrar().buffer(64)?, 0)
+                .wait()?,
+        );
     }
     cast.receive_mail(1)?;
     let newest = tickets.pop().ok_or("no receive")?;
-    let mut newest = receiving.poll(newest)?.err();
+    let mut newest = receiving.finish(newest);
+    let mut is_done = newest.try_now()?.is_some();
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(250));
-        if let Some(ticket) = newest.take() {
-            newest = receiving.poll(ticket)?.err();
-        }
+        is_done = is_done || newest.try_now()?.is_some();
     }
+    let newest = newest.into_inner();
     for ticket in tickets.into_iter().chain(newest) {
-        receiving.wait(ticket)?;
+        receiving.finish(ticket).wait()?;
     }
     Ok(())
 }
@@ -254,10 +269,10 @@ fn hasty_sender_of_256(cast: &mut Cast) -> Result<(), Failure> {
     let mut sending = cast.connect_to(0, &transport)?;
     let mut tickets = Vec::new();
     for _ in 0..256 {
-        tickets.push(sending.send(sending.registrar().buffer(64)?, 0)?);
+        tickets.push(sending.send(sending.registrar().buffer(64)?, 0).wait()?);
     }
     for ticket in tickets {
-        sending.wait(ticket)?;
+        sending.finish(ticket).wait()?;
     }
     sending.close()?;
     cast.send_mail(0, b"gone")
@@ -279,8 +294,8 @@ fn cut_off_receiver(cast: &mut Cast) -> Result<(), Failure> {
     cast.send_mail(1, b"posted")?;
     let error = quickly("noticing the lost link", || {
         for ticket in tickets {
-            if let Err(error) = receiving.wait(ticket) {
-                return Ok(error);
+            if let Err(error) = receiving.finish(ticket).wait() {
+                return Ok(error.error);
             }
         }
         Err("everything arrived over a link that loses everything".into())
@@ -310,8 +325,8 @@ fn cut_off_sender(cast: &mut Cast) -> Result<(), Failure> {
     let tickets = post_sends(&mut sending);
     let error = quickly("noticing the lost link", || {
         for ticket in tickets? {
-            if let Err(error) = sending.wait(ticket) {
-                return Ok(error);
+            if let Err(error) = sending.finish(ticket).wait() {
+                return Ok(error.error);
             }
         }
         Err("everything was acknowledged over a link that loses everything".into())
@@ -373,11 +388,12 @@ fn bereaved_receiver(cast: &mut Cast) -> Result<(), Failure> {
         loop {
             let ticket = tickets.pop().ok_or("all receives were done")?;
             let again = receiving
-                .wait(ticket)
-                .and_then(|buffer| receiving.recv(buffer, 0));
+                .finish(ticket)
+                .wait()
+                .and_then(|buffer| receiving.recv(buffer, 0).wait());
             match again {
                 Ok(ticket) => tickets.push(ticket),
-                Err(error) => return Ok(error),
+                Err(error) => return Ok(error.error),
             }
         }
     })?;
@@ -387,7 +403,9 @@ fn bereaved_receiver(cast: &mut Cast) -> Result<(), Failure> {
     expect_latched(
         receiving
             .recv(receiving.registrar().buffer(1)?, 0)
-            .map(drop),
+            .wait()
+            .map(drop)
+            .map_err(Error::from),
     )?;
     receiving.close()?;
     // Nothing of the dead is left, either.
@@ -403,8 +421,8 @@ fn doomed_sender(cast: &mut Cast) -> Result<(), Failure> {
     // Sends on for as long as it lives.
     let mut tickets = std::collections::VecDeque::from(tickets);
     while let Some(ticket) = tickets.pop_front() {
-        let buffer = sending.wait(ticket)?;
-        tickets.push_back(sending.send(buffer, 0)?);
+        let buffer = sending.finish(ticket).wait()?;
+        tickets.push_back(sending.send(buffer, 0).wait()?);
     }
     Ok(())
 }
@@ -416,8 +434,8 @@ fn doomed_receiver(cast: &mut Cast) -> Result<(), Failure> {
     let mut tickets = std::collections::VecDeque::from(post_receives(&mut receiving)?);
     cast.send_mail(1, b"kill me")?;
     while let Some(ticket) = tickets.pop_front() {
-        let buffer = receiving.wait(ticket)?;
-        tickets.push_back(receiving.recv(buffer, 0)?);
+        let buffer = receiving.finish(ticket).wait()?;
+        tickets.push_back(receiving.recv(buffer, 0).wait()?);
     }
     Ok(())
 }
@@ -432,18 +450,19 @@ fn bereaved_sender(cast: &mut Cast) -> Result<(), Failure> {
     cast.kill(0)?;
     let error = quickly("noticing the death", || {
         for ticket in tickets {
-            if let Err(error) = sending.wait(ticket) {
-                return Ok(error);
+            if let Err(error) = sending.finish(ticket).wait() {
+                return Ok(error.error);
             }
         }
         loop {
             let buffer = sending.registrar().buffer(1)?;
             match sending
                 .send(buffer, 0)
-                .and_then(|ticket| sending.wait(ticket))
+                .wait()
+                .and_then(|ticket| sending.finish(ticket).wait())
             {
                 Ok(_) => {}
-                Err(error) => return Ok(error),
+                Err(error) => return Ok(error.error),
             }
         }
     })?;

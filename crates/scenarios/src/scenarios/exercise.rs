@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 use std::ptr;
 
-use ibnet::{Buffer, RecvBuffer, RecvConnection, SendConnection};
+use ibnet::raw::RecvBuffer;
+use ibnet::{Buffer, RecvConnection, SendConnection, Wait};
 
 use crate::cast::ensure;
 use crate::log;
@@ -47,13 +48,13 @@ impl Exercise {
             if window.len() == WINDOW
                 && let Some((message, ticket)) = window.pop_front()
             {
-                check(&message, receiving.wait(ticket)?)?;
+                check(&message, receiving.finish(ticket).wait()?)?;
             }
             let buffer = room_for(&message, receiving)?;
-            window.push_back((message, receiving.recv(buffer, 1)?));
+            window.push_back((message, receiving.recv(buffer, 1).wait()?));
         }
         for (message, ticket) in window {
-            check(&message, receiving.wait(ticket)?)?;
+            check(&message, receiving.finish(ticket).wait()?)?;
         }
         receive_nothing(receiving)?;
         for group in self.groups() {
@@ -62,8 +63,8 @@ impl Exercise {
                 .enumerate()
                 .map(|(tag, message)| Ok((room_for(message, receiving)?, tag as i32)))
                 .collect::<Result<Vec<_>, Failure>>()?;
-            let ticket = receiving.recv_group(buffers)?;
-            for (message, buffer) in group.iter().zip(receiving.wait_group(ticket)?) {
+            let ticket = receiving.recv_group(buffers).wait()?;
+            for (message, buffer) in group.iter().zip(receiving.finish(ticket).wait()?) {
                 check(message, buffer)?;
             }
         }
@@ -82,13 +83,13 @@ impl Exercise {
             if window.len() == WINDOW
                 && let Some(ticket) = window.pop_front()
             {
-                sending.wait(ticket)?;
+                sending.finish(ticket).wait()?;
             }
             let buffer = filled(sending, &message)?;
-            window.push_back(sending.send(buffer, 1)?);
+            window.push_back(sending.send(buffer, 1).wait()?);
         }
         for ticket in window {
-            sending.wait(ticket)?;
+            sending.finish(ticket).wait()?;
         }
         send_nothing(sending)?;
         for group in self.groups() {
@@ -98,10 +99,10 @@ impl Exercise {
             for place in (0..group.len()).rev() {
                 let tag = (place + turn) % group.len();
                 let buffer = filled(sending, &group[tag])?;
-                tickets.push(sending.send(buffer, tag as i32)?);
+                tickets.push(sending.send(buffer, tag as i32).wait()?);
             }
             for ticket in tickets {
-                sending.wait(ticket)?;
+                sending.finish(ticket).wait()?;
             }
         }
         Ok(())
@@ -205,12 +206,12 @@ fn receive_nothing(receiving: &mut RecvConnection) -> Result<(), Failure> {
     for _ in 0..NOTHINGS {
         let request = loop {
             // SAFETY: there is no memory to stay valid.
-            if let Some(request) = unsafe { receiving.irecv(&nowhere) }? {
+            if let Some(request) = unsafe { receiving.raw().irecv(&nowhere) }? {
                 break request;
             }
         };
         let received = loop {
-            if let Some(received) = receiving.test(request)? {
+            if let Some(received) = receiving.raw().test(request)? {
                 break received;
             }
             std::thread::yield_now();
@@ -228,19 +229,19 @@ fn send_nothing(sending: &mut SendConnection) -> Result<(), Failure> {
         let mut buffer = sending.registrar().buffer(8)?;
         if round + 1 == NOTHINGS {
             fill(&mut buffer, 0);
-            let ticket = sending.send(buffer, 9)?;
-            sending.wait(ticket)?;
+            let ticket = sending.send(buffer, 9).wait()?;
+            sending.finish(ticket).wait()?;
             continue;
         }
         let request = loop {
             // SAFETY: there is no memory to stay valid.
-            if let Some(request) = unsafe { sending.isend(ptr::null(), 0, 9, None) }? {
+            if let Some(request) = unsafe { sending.raw().isend(ptr::null(), 0, 9, None) }? {
                 break request;
             }
             std::thread::yield_now();
         };
         let sent = loop {
-            if let Some(sent) = sending.test(request)? {
+            if let Some(sent) = sending.raw().test(request)? {
                 break sent;
             }
             std::thread::yield_now();

@@ -1,6 +1,7 @@
 //! Flushing, on host memory that is registered as if it was a GPU's.
 
-use ibnet::{Error, Flush, RecvBuffer, RecvConnection, Region};
+use ibnet::raw::{Flush, RecvBuffer};
+use ibnet::{Error, RecvConnection, Region, Wait};
 
 use super::duet_everywhere;
 use crate::cast::{Cast, ensure};
@@ -44,8 +45,8 @@ impl DeviceMemory {
             region: Some(&self.region),
         }];
         // SAFETY: nobody touches the bytes before the request is done, below.
-        let request = unsafe { receiving.irecv(&buffer) }?.ok_or("no room for a receive")?;
-        while receiving.test(request)?.is_none() {
+        let request = unsafe { receiving.raw().irecv(&buffer) }?.ok_or("no room for a receive")?;
+        while receiving.raw().test(request)?.is_none() {
             std::thread::yield_now();
         }
         Ok(())
@@ -53,7 +54,11 @@ impl DeviceMemory {
 
     fn flush(&self, receiving: &mut RecvConnection) -> Result<Flush, Error> {
         // SAFETY: the registration stays until every flush is done, or the connection is dropped.
-        unsafe { receiving.iflush(&[(self.bytes.as_ptr(), SIZE, &self.region)]) }
+        unsafe {
+            receiving
+                .raw()
+                .iflush(&[(self.bytes.as_ptr(), SIZE, &self.region)])
+        }
     }
 }
 
@@ -77,7 +82,7 @@ fn flushing_receiver(cast: &mut Cast) -> Result<(), Failure> {
             ensure(waited < 100_000_000, || "flushing hangs".to_owned())?;
         }
         for request in flushes {
-            while receiving.test(request)?.is_none() {
+            while receiving.raw().test(request)?.is_none() {
                 std::thread::yield_now();
             }
         }
@@ -108,7 +113,7 @@ fn flush_host_memory(receiving: &mut RecvConnection) -> Result<(), Failure> {
     // SAFETY: the vector outlives the region, which is dropped at the end of this function first.
     let region = unsafe { receiving.registrar().register(bytes.as_mut_ptr(), 100) }?;
     // SAFETY: nothing is started, as is checked.
-    let flush = unsafe { receiving.iflush(&[(bytes.as_ptr(), 100, &region)]) }?;
+    let flush = unsafe { receiving.raw().iflush(&[(bytes.as_ptr(), 100, &region)]) }?;
     ensure(flush == Flush::NotNeeded, || {
         format!("host memory was flushed: {flush:?}")
     })
@@ -149,8 +154,8 @@ fn sender(cast: &mut Cast) -> Result<(), Failure> {
     for round in 0..ROUNDS {
         let mut buffer = sending.registrar().buffer(SIZE)?;
         fill(&mut buffer, round);
-        let ticket = sending.send(buffer, 0)?;
-        sending.wait(ticket)?;
+        let ticket = sending.send(buffer, 0).wait()?;
+        sending.finish(ticket).wait()?;
     }
     // The other end counts its queue pairs before it closes.
     cast.meet(0)?;

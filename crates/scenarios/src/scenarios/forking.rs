@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ibnet::{Error, RecvConnection, SendConnection};
+use ibnet::{Error, RecvConnection, SendConnection, Wait};
 use nix::libc;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
@@ -68,7 +68,7 @@ fn receiver(cast: &mut Cast) -> Result<(), Failure> {
             return found::IT_COULD_POST;
         };
         // SAFETY: an empty buffer has no memory.
-        let posted = unsafe { receiving.irecv(&[EMPTY]) };
+        let posted = unsafe { receiving.raw().irecv(&[EMPTY]) };
         let registered = receiving.registrar().buffer(1);
         if !is_refused(posted) || !is_refused(registered) || receiving.close().is_err() {
             return found::IT_COULD_POST;
@@ -96,7 +96,7 @@ fn sender(cast: &mut Cast) -> Result<(), Failure> {
             return found::IT_COULD_POST;
         };
         // SAFETY: an empty message has no memory.
-        let posted = unsafe { sending.isend(std::ptr::null(), 0, 0, None) };
+        let posted = unsafe { sending.raw().isend(std::ptr::null(), 0, 0, None) };
         if !is_refused(posted) || sending.close().is_err() {
             return found::IT_COULD_POST;
         }
@@ -111,7 +111,7 @@ fn sender(cast: &mut Cast) -> Result<(), Failure> {
     cast.expect_resources(&before)
 }
 
-const EMPTY: ibnet::RecvBuffer<'static> = ibnet::RecvBuffer {
+const EMPTY: ibnet::raw::RecvBuffer<'static> = ibnet::raw::RecvBuffer {
     data: std::ptr::null_mut(),
     capacity: 0,
     tag: 0,
@@ -121,8 +121,8 @@ const EMPTY: ibnet::RecvBuffer<'static> = ibnet::RecvBuffer {
 fn receive(receiving: &mut RecvConnection, first: u64) -> Result<(), Failure> {
     for number in first..first + MESSAGES {
         let buffer = receiving.registrar().buffer(SIZE)?;
-        let ticket = receiving.recv(buffer, 0)?;
-        let buffer = receiving.wait(ticket)?;
+        let ticket = receiving.recv(buffer, 0).wait()?;
+        let buffer = receiving.finish(ticket).wait()?;
         if let Some(place) = mismatch(&buffer, number) {
             return Err(format!("message {number} differs at {place}").into());
         }
@@ -134,8 +134,8 @@ fn send(sending: &mut SendConnection, first: u64) -> Result<(), Failure> {
     for number in first..first + MESSAGES {
         let mut buffer = sending.registrar().buffer(SIZE)?;
         fill(&mut buffer, number);
-        let ticket = sending.send(buffer, 0)?;
-        sending.wait(ticket)?;
+        let ticket = sending.send(buffer, 0).wait()?;
+        sending.finish(ticket).wait()?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ibnet::{RecvConnection, RecvTicket, SendConnection, SendTicket};
+use ibnet::{GroupTicket, RecvConnection, SendConnection, SendTicket, Wait};
 
 use super::duet;
 use crate::cast::{Cast, ensure};
@@ -51,7 +51,7 @@ struct Stream {
 
 impl Stream {
     fn receive(&self, receiving: &mut RecvConnection) -> Result<(), Failure> {
-        let mut window: VecDeque<RecvTicket> = VecDeque::new();
+        let mut window: VecDeque<GroupTicket> = VecDeque::new();
         let mut next = 0;
         let mut posted = 0;
         while next < self.messages {
@@ -60,7 +60,7 @@ impl Stream {
                 let Some(oldest) = window.pop_front() else {
                     break;
                 };
-                for buffer in receiving.wait_group(oldest)? {
+                for buffer in receiving.finish(oldest).wait()? {
                     ensure(*buffer == next.to_le_bytes()[..], || {
                         format!("message {next} holds {:?}", &buffer[..])
                     })?;
@@ -73,7 +73,7 @@ impl Stream {
                     buffers.push(receiving.registrar().buffer(8)?);
                 }
                 let tagged = buffers.into_iter().zip(0..).collect();
-                window.push_back(receiving.recv_group(tagged)?);
+                window.push_back(receiving.recv_group(tagged).wait()?);
                 posted += self.group as u64;
             }
         }
@@ -90,15 +90,15 @@ impl Stream {
                     sending.registrar().buffer(8)?
                 } else {
                     let oldest = window.pop_front().ok_or("nothing is outstanding")?;
-                    sending.wait(oldest)?
+                    sending.finish(oldest).wait()?
                 };
                 buffer.copy_from_slice(&(first + member).to_le_bytes());
-                window.push_back(sending.send(buffer, member as i32)?);
+                window.push_back(sending.send(buffer, member as i32).wait()?);
             }
             first += self.group as u64;
         }
         for ticket in window {
-            sending.wait(ticket)?;
+            sending.finish(ticket).wait()?;
         }
         Ok(())
     }

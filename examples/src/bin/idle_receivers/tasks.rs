@@ -25,7 +25,7 @@ pub(crate) async fn connect_all(
     let accepting = tokio::spawn(async move {
         let mut accepted = Vec::new();
         for _ in 0..connections {
-            accepted.push(listener.accept_async().await?);
+            accepted.push(listener.accept().await?);
         }
         Outcome::Ok(accepted)
     });
@@ -58,20 +58,20 @@ pub(crate) async fn receive(
     let mut posted = VecDeque::new();
     for _ in 0..messages.min(2) {
         let buffer = receiving.registrar().buffer(64)?;
-        posted.push_back(receiving.recv_async(buffer, 0).await?);
+        posted.push_back(receiving.recv(buffer, 0).await?);
     }
     for expected in 0..messages {
         let oldest = posted
             .pop_front()
             .ok_or_else(|| wrong("nothing is posted"))?;
-        let mut message = receiving.wait_async(oldest).await?;
+        let mut message = receiving.finish(oldest).await?;
         if message[..] != expected.to_le_bytes() {
             return Err(wrong(&format!("message {expected} is {message:?}")).into());
         }
         // None too many: the peer leaves after its last message, and refuses what comes then.
         if messages - expected > 2 {
             message.set_length(64);
-            posted.push_back(receiving.recv_async(message, 0).await?);
+            posted.push_back(receiving.recv(message, 0).await?);
         }
     }
     receiving.close()?;
@@ -89,9 +89,9 @@ pub(crate) async fn send(
     let mut buffer = sending.registrar().buffer(size_of::<u32>())?;
     for message in 0..messages {
         buffer.copy_from_slice(&message.to_le_bytes());
-        let ticket = sending.send_async(buffer, 0).await?;
+        let ticket = sending.send(buffer, 0).await?;
         buffer = sending
-            .wait_async(ticket)
+            .finish(ticket)
             .await
             .map_err(|error| format!("sender {number}: {error}"))?;
     }

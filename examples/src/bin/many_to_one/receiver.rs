@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ibnet::{Buffer, Error, Listener, RecvConnection, RecvTicket};
+use ibnet::{Buffer, Error, Listener, RecvConnection, RecvTicket, Wait};
 use ibnet_examples::say;
 
 use crate::Outcome;
@@ -40,7 +40,7 @@ pub(crate) fn serve(listener: &mut Listener, options: &Options) -> Outcome<Summa
     while left > 0 {
         // Those who are there already are not kept waiting by those who come.
         if clients.len() < options.senders
-            && let Some(receiving) = listener.poll_accept()?
+            && let Some(receiving) = listener.accept().try_now()?
         {
             clients.push(Client::new(receiving, options)?);
         }
@@ -79,7 +79,8 @@ impl Client {
     }
 
     fn post(&mut self, buffer: Buffer) -> Result<(), Error> {
-        self.posted.push_back(self.receiving.recv(buffer, 0)?);
+        self.posted
+            .push_back(self.receiving.recv(buffer, 0).wait()?);
         Ok(())
     }
 
@@ -88,14 +89,12 @@ impl Client {
         let Some(oldest) = self.posted.pop_front() else {
             return Ok(false);
         };
-        let mut buffers = match self.receiving.poll(oldest)? {
-            Ok(buffers) => buffers,
-            Err(ticket) => {
-                self.posted.push_front(ticket);
-                return Ok(false);
-            }
+        let mut receive = self.receiving.finish(oldest);
+        let Some(buffer) = receive.try_now()? else {
+            self.posted.extend(receive.into_inner());
+            self.posted.rotate_right(1);
+            return Ok(false);
         };
-        let buffer = buffers.pop().ok_or("a receive without a buffer")?;
         self.check(&buffer, options)?;
         self.taken += 1;
         if self.taken + self.posted.len() < options.messages {

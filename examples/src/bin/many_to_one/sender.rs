@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ibnet::{ConnectOptions, Handle, Transport};
+use ibnet::{ConnectOptions, Handle, Transport, Wait};
 
 use crate::Outcome;
 use crate::options::Options;
@@ -28,8 +28,8 @@ pub(crate) fn send(
 ) -> Outcome<()> {
     // There are more senders than processors: each sleeps until a buffer is announced to it.
     let sleeping = ConnectOptions::default().notify(true);
-    let connecting = transport.connect(device, handle, sleeping)?;
-    let Ok(mut sending) = connecting.wait_timeout(PATIENCE)? else {
+    let mut connecting = transport.connect(device, handle, sleeping)?;
+    let Some(mut sending) = connecting.wait_for(PATIENCE)? else {
         return Err("the receiver does not accept".into());
     };
     let mut under_way = VecDeque::new();
@@ -38,14 +38,14 @@ pub(crate) fn send(
             sending.registrar().buffer(options.size)?
         } else {
             let oldest = under_way.pop_front().ok_or("nothing is under way")?;
-            sending.wait(oldest)?
+            sending.finish(oldest).wait()?
         };
         let stamp = stamp(number as u32, message as u32);
         buffer[..stamp.len()].copy_from_slice(&stamp);
-        under_way.push_back(sending.send(buffer, 0)?);
+        under_way.push_back(sending.send(buffer, 0).wait()?);
     }
     for ticket in under_way {
-        sending.wait(ticket)?;
+        sending.finish(ticket).wait()?;
     }
     Ok(sending.close()?)
 }

@@ -22,7 +22,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use ibnet::{Config, ConnectOptions, Handle, Transport};
+use ibnet::{Config, ConnectOptions, Handle, Transport, Wait};
 use ibnet_examples::{
     Devices, Simulator, Wanted, check_name, check_real, conclude, die_with_parent, refuse, say,
     show_warnings,
@@ -172,10 +172,12 @@ fn listen(
 ) -> Outcome<()> {
     let mut listener = transport.listen(0)?;
     tell(&listener.handle())?;
-    let mut receiving = listener.accept()?;
+    let mut receiving = listener.accept().wait()?;
     // The peer's first message says where to connect back.
-    let ticket = receiving.recv(receiving.registrar().buffer(Handle::SIZE)?, 0)?;
-    let handle = Handle::from_bytes(&receiving.wait(ticket)?)?;
+    let ticket = receiving
+        .recv(receiving.registrar().buffer(Handle::SIZE)?, 0)
+        .wait()?;
+    let handle = Handle::from_bytes(&receiving.finish(ticket).wait()?)?;
     let sending = transport
         .connect(0, &handle, ConnectOptions::default())?
         .wait()?;
@@ -189,9 +191,9 @@ fn connect(options: &Options, transport: &Transport, handle: &Handle) -> Outcome
     let mut listener = transport.listen(0)?;
     let mut buffer = sending.registrar().buffer(Handle::SIZE)?;
     buffer.copy_from_slice(&listener.handle().to_bytes());
-    let ticket = sending.send(buffer, 0)?;
-    sending.wait(ticket)?;
-    let receiving = listener.accept()?;
+    let ticket = sending.send(buffer, 0).wait()?;
+    sending.finish(ticket).wait()?;
+    let receiving = listener.accept().wait()?;
     say!("# {}", sending.description());
     End::new(sending, receiving, options)?.ask()
 }

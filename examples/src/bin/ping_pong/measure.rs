@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use ibnet::{Buffer, RecvConnection, RecvTicket, SendConnection};
+use ibnet::{Buffer, RecvConnection, RecvTicket, SendConnection, Wait};
 use ibnet_examples::say;
 
 use crate::options::{Options, SMALLEST};
@@ -104,8 +104,11 @@ impl<'a> End<'a> {
             );
         }
         // The peer leaves last, so that nothing is posted to somebody who has left.
-        let ticket = self.sending.send(self.sending.registrar().buffer(1)?, 0)?;
-        self.sending.wait(ticket)?;
+        let ticket = self
+            .sending
+            .send(self.sending.registrar().buffer(1)?, 0)
+            .wait()?;
+        self.sending.finish(ticket).wait()?;
         Ok(())
     }
 
@@ -117,9 +120,9 @@ impl<'a> End<'a> {
             for _ in 0..warm_up(count) + count {
                 let question = self.take(size)?;
                 reply[0] = question[0];
-                let ticket = self.sending.send(reply, 0)?;
+                let ticket = self.sending.send(reply, 0).wait()?;
                 self.post(question)?;
-                reply = self.sending.wait(ticket)?;
+                reply = self.sending.finish(ticket).wait()?;
             }
         }
         for size in sizes(self.options) {
@@ -128,8 +131,11 @@ impl<'a> End<'a> {
                 self.post(message)?;
             }
             // Tells the other end that everything is here.
-            let ticket = self.sending.send(self.sending.registrar().buffer(1)?, 0)?;
-            self.sending.wait(ticket)?;
+            let ticket = self
+                .sending
+                .send(self.sending.registrar().buffer(1)?, 0)
+                .wait()?;
+            self.sending.finish(ticket).wait()?;
         }
         self.take(1)?;
         Ok(())
@@ -143,10 +149,10 @@ impl<'a> End<'a> {
         for round in 0..warm_up(count) + count {
             question[0] = round as u8;
             let start = Instant::now();
-            let ticket = self.sending.send(question, 0)?;
+            let ticket = self.sending.send(question, 0).wait()?;
             let answer = self.take(size)?;
             let took = start.elapsed();
-            question = self.sending.wait(ticket)?;
+            question = self.sending.finish(ticket).wait()?;
             if answer[0] != question[0] {
                 return Err("the answer is not that to the question".into());
             }
@@ -171,13 +177,13 @@ impl<'a> End<'a> {
                 Some(buffer) => buffer,
                 None => {
                     let oldest = under_way.pop_front().ok_or("the window is empty")?;
-                    self.sending.wait(oldest)?
+                    self.sending.finish(oldest).wait()?
                 }
             };
-            under_way.push_back(self.sending.send(buffer, 0)?);
+            under_way.push_back(self.sending.send(buffer, 0).wait()?);
         }
         for ticket in under_way {
-            self.sending.wait(ticket)?;
+            self.sending.finish(ticket).wait()?;
         }
         let done = self.take(1)?;
         let took = start.elapsed();
@@ -188,14 +194,15 @@ impl<'a> End<'a> {
     /// Posts a receive for messages of any size that is measured.
     fn post(&mut self, mut buffer: Buffer) -> Outcome<()> {
         buffer.set_length(self.options.max_size);
-        self.posted.push_back(self.receiving.recv(buffer, 0)?);
+        self.posted
+            .push_back(self.receiving.recv(buffer, 0).wait()?);
         Ok(())
     }
 
     /// Waits for the next message, which must have `size` bytes.
     fn take(&mut self, size: usize) -> Outcome<Buffer> {
         let oldest = self.posted.pop_front().ok_or("no receive is posted")?;
-        let buffer = self.receiving.wait(oldest)?;
+        let buffer = self.receiving.finish(oldest).wait()?;
         if buffer.len() != size {
             return Err(format!("{} bytes arrived instead of {size}", buffer.len()).into());
         }

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use ibnet::{ConnectOptions, Handle, ListenOptions, Transport};
+use ibnet::{ConnectOptions, Handle, ListenOptions, Transport, Wait};
 use ibnet_examples::{Arguments, Scene, conclude, index_of, refuse, say, show_warnings};
 use options::{Options, Role};
 use transfer::Source;
@@ -125,9 +125,10 @@ fn receive(
     let mut listener = transport.listen_with(device, ListenOptions::default().notify(true))?;
     tell(&listener.handle())?;
     let mut receiving = match patience {
-        None => listener.accept()?,
+        None => listener.accept().wait()?,
         Some(time) => listener
-            .accept_timeout(time)?
+            .accept()
+            .wait_for(time)?
             .ok_or("nobody has connected")?,
     };
     transfer::receive(&mut receiving, output)?;

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use ibnet::{Buffer, RecvConnection, SendConnection};
+use ibnet::{Buffer, RecvConnection, SendConnection, Wait};
 use ibnet_examples::say;
 
 use crate::Outcome;
@@ -50,8 +50,8 @@ pub(crate) fn send(sending: &mut SendConnection, source: Source, chunk: usize) -
     let mut header = sending.registrar().buffer(HEADER_BYTES)?;
     header[..8].copy_from_slice(&size.to_le_bytes());
     header[8..].copy_from_slice(&(chunk as u64).to_le_bytes());
-    let ticket = sending.send(header, HEADER)?;
-    sending.wait(ticket)?;
+    let ticket = sending.send(header, HEADER).wait()?;
+    sending.finish(ticket).wait()?;
 
     let mut checksum = Checksum::new();
     let mut progress = Progress::new("sent", size);
@@ -68,15 +68,15 @@ pub(crate) fn send(sending: &mut SendConnection, source: Source, chunk: usize) -
             .map_err(|error| format!("{path} changes while it is sent: {error}"))?;
         checksum.add(&buffer);
         left -= buffer.len() as u64;
-        under_way.push_back(sending.send(buffer, CHUNK)?);
+        under_way.push_back(sending.send(buffer, CHUNK).wait()?);
     }
     while !under_way.is_empty() {
         finish_oldest(sending, &mut under_way, &mut progress)?;
     }
     let mut last = sending.registrar().buffer(size_of::<u32>())?;
     last.copy_from_slice(&checksum.sum().to_le_bytes());
-    let ticket = sending.send(last, CHECKSUM)?;
-    sending.wait(ticket)?;
+    let ticket = sending.send(last, CHECKSUM).wait()?;
+    sending.finish(ticket).wait()?;
     say!("sent: checksum {:08x}", checksum.sum());
     Ok(())
 }
@@ -87,15 +87,17 @@ fn finish_oldest(
     progress: &mut Progress,
 ) -> Outcome<Buffer> {
     let oldest = under_way.pop_front().ok_or("nothing is under way")?;
-    let buffer = sending.wait(oldest)?;
+    let buffer = sending.finish(oldest).wait()?;
     progress.add(buffer.len() as u64);
     Ok(buffer)
 }
 
 /// Receives a file into `path`, where nothing is left unless it is whole.
 pub(crate) fn receive(receiving: &mut RecvConnection, path: &str) -> Outcome<()> {
-    let ticket = receiving.recv(receiving.registrar().buffer(HEADER_BYTES)?, HEADER)?;
-    let header = receiving.wait(ticket)?;
+    let ticket = receiving
+        .recv(receiving.registrar().buffer(HEADER_BYTES)?, HEADER)
+        .wait()?;
+    let header = receiving.finish(ticket).wait()?;
     let (size, chunk) = parse(&header)?;
 
     let mut copy = Copy::create(path)?;
@@ -112,13 +114,13 @@ pub(crate) fn receive(receiving: &mut RecvConnection, path: &str) -> Outcome<()>
                 None => receiving.registrar().buffer(chunk)?,
             };
             buffer.set_length(chunk);
-            announced.push_back(receiving.recv(buffer, CHUNK)?);
+            announced.push_back(receiving.recv(buffer, CHUNK).wait()?);
             to_announce -= 1;
         }
         let Some(oldest) = announced.pop_front() else {
             break;
         };
-        let buffer = receiving.wait(oldest)?;
+        let buffer = receiving.finish(oldest).wait()?;
         if buffer.len() as u64 != left.min(chunk as u64) {
             return Err(format!("a chunk of {} bytes with {left} left", buffer.len()).into());
         }
@@ -128,8 +130,10 @@ pub(crate) fn receive(receiving: &mut RecvConnection, path: &str) -> Outcome<()>
         progress.add(buffer.len() as u64);
         spare.push(buffer);
     }
-    let ticket = receiving.recv(receiving.registrar().buffer(size_of::<u32>())?, CHECKSUM)?;
-    let last = receiving.wait(ticket)?;
+    let ticket = receiving
+        .recv(receiving.registrar().buffer(size_of::<u32>())?, CHECKSUM)
+        .wait()?;
+    let last = receiving.finish(ticket).wait()?;
     if last[..] != checksum.sum().to_le_bytes() {
         return Err(format!(
             "the copy has the checksum {:08x}, and that is not the file's: it was damaged on its way",

@@ -16,7 +16,7 @@ mod raw;
 use std::process::ExitCode;
 use std::thread;
 
-use ibnet::{ConnectOptions, RecvConnection, SendConnection, Transport};
+use ibnet::{ConnectOptions, RecvConnection, SendConnection, Transport, Wait};
 use ibnet_examples::{Scene, conclude, index_of, options_of, say, show_warnings};
 use options::Options;
 
@@ -95,13 +95,13 @@ fn connect(
 ) -> Outcome<(SendConnection, RecvConnection)> {
     let mut listener = transport.listen(to)?;
     let options = ConnectOptions::default();
-    let connecting = transport.connect(from, &listener.handle(), options)?;
+    let mut connecting = transport.connect(from, &listener.handle(), options)?;
     thread::scope(|scope| {
-        let accepting = scope.spawn(move || listener.accept_timeout(options::PATIENCE));
-        let connected = connecting.wait_timeout(options::PATIENCE)?;
+        let accepting = scope.spawn(move || listener.accept().wait_for(options::PATIENCE));
+        let connected = connecting.wait_for(options::PATIENCE)?;
         let accepted = accepting.join().map_err(|_| "accepting panicked")??;
         match (connected, accepted) {
-            (Ok(sending), Some(receiving)) => Ok((sending, receiving)),
+            (Some(sending), Some(receiving)) => Ok((sending, receiving)),
             _ => Err("no connection within the time".into()),
         }
     })

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use ibnet::{RecvBuffer, RecvConnection, Region, RequestId, SendConnection};
+use ibnet::raw::{RecvBuffer, RequestId};
+use ibnet::{RecvConnection, Region, SendConnection};
 
 use crate::Outcome;
 use crate::counter::{Carried, Counter};
@@ -99,7 +100,7 @@ unsafe fn exchange(
             };
             // SAFETY: passed on to the caller; each place is announced again only after its message
             // has arrived.
-            if let Some(request) = unsafe { receiving.irecv(&[buffer]) }? {
+            if let Some(request) = unsafe { receiving.raw().irecv(&[buffer]) }? {
                 receives.push_back(request);
                 announced += 1;
             }
@@ -107,7 +108,7 @@ unsafe fn exchange(
         if sent < options.messages {
             // SAFETY: passed on to the caller.
             let request = unsafe {
-                sending.isend_observed(
+                sending.raw().isend_observed(
                     memory.source,
                     options.size,
                     0,
@@ -121,12 +122,12 @@ unsafe fn exchange(
             }
         }
         if let Some(oldest) = sends.front()
-            && sending.test(*oldest)?.is_some()
+            && sending.raw().test(*oldest)?.is_some()
         {
             sends.pop_front();
         }
         if let Some(oldest) = receives.front()
-            && let Some(received) = receiving.test(*oldest)?
+            && let Some(received) = receiving.raw().test(*oldest)?
         {
             receives.pop_front();
             arrived += 1;

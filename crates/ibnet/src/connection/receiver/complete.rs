@@ -1,23 +1,22 @@
 //! Completing: what arrives, and what is known of it.
 
-use ibnet_verbs::{RecvRequest, WcOpcode, WorkCompletion};
+use ibnet_verbs::{Access, RecvRequest, WcOpcode, WorkCompletion};
 
-use super::RecvConnection;
-use crate::connection::flush;
+use super::{Receive, Receiver};
+use crate::connection::observer::{Observer, Watched};
 use crate::connection::recv_window::Violation;
-use crate::connection::requests::RequestId;
 use crate::connection::wr_id::WrId;
-use crate::connection::{Core, End};
+use crate::connection::{Connection, Side};
 use crate::error::Failed;
 
-impl RecvConnection {
+impl Connection<Receiver> {
     /// A part of a message has arrived.
     fn take_part(&mut self, completion: &WorkCompletion) -> Result<(), Failed> {
-        let taken = self.window.take(
+        let taken = self.side.window.take(
             completion.immediate(),
             completion.byte_len(),
             // Written before the immediate, which has been seen.
-            |slot| self.sizes.read_u32(slot * 4),
+            |slot| self.side.sizes.read_u32(slot * 4),
         );
         match taken {
             Ok(None) => {}
@@ -25,9 +24,11 @@ impl RecvConnection {
                 if let Some(watched) = &mut self.watched {
                     watched.arrived(usize::from(arrived.slot));
                 }
-                if let Some(receive) = self.requests.at(arrived.request) {
+                if let Some(receive) = self.requests.part_done(arrived.request) {
                     receive.sizes[usize::from(arrived.position)] = arrived.size;
-                    receive.outstanding = receive.outstanding.saturating_sub(1);
+                    if let Some(capacity) = arrived.too_long_for {
+                        receive.too_long = Some((arrived.size, capacity));
+                    }
                 }
             }
             Err(Violation(what)) => {
@@ -40,16 +41,16 @@ impl RecvConnection {
 
     /// A receive of `path` was used up; replaces them in batches.
     fn consumed(&mut self, path: usize) -> Result<(), Failed> {
-        let Some(receives) = self.receives.get_mut(path) else {
+        let Some(receives) = self.side.receives.get_mut(path) else {
             return Ok(());
         };
         receives.taken += 1;
         receives.to_replace += 1;
-        if receives.to_replace < self.batch {
+        if receives.to_replace < self.side.batch {
             return Ok(());
         }
         receives.to_replace = 0;
-        let chain = &mut self.replacements[..self.batch];
+        let chain = &mut self.side.replacements[..self.side.batch];
         chain.fill(RecvRequest::new(path as u64));
         // SAFETY: these receives name no memory.
         let posted = unsafe { self.core.paths[path].queue_pair.post_recv(chain) };
@@ -57,50 +58,52 @@ impl RecvConnection {
     }
 }
 
-impl End for RecvConnection {
-    fn core(&mut self) -> &mut Core {
-        &mut self.core
+impl Side for Receiver {
+    type Request = Receive;
+
+    const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
+
+    fn watch(observer: Box<dyn Observer>, _paths: usize) -> Watched {
+        Watched::receiver(observer)
     }
 
     #[inline]
-    fn is_done(&mut self, request: RequestId) -> Result<bool, Failed> {
-        Ok(self.requests.find(request)?.outstanding == 0)
+    fn complete(
+        end: &mut Connection<Self>,
+        _device: usize,
+        completion: &WorkCompletion,
+    ) -> Result<(), Failed> {
+        match completion.opcode() {
+            WcOpcode::RECV_RDMA_WITH_IMM => {
+                end.take_part(completion)?;
+                // Receives are posted with the number of their path.
+                end.consumed(completion.wr_id() as usize)
+            }
+            WcOpcode::RDMA_WRITE => {
+                let work = WrId::decode(completion.wr_id());
+                if let Some(path) = end.core.paths.get_mut(work.path) {
+                    path.finished(work.requests);
+                }
+                Ok(())
+            }
+            WcOpcode::RDMA_READ => {
+                end.read_done(completion.wr_id());
+                Ok(())
+            }
+            _ => {
+                let what = "something other than a write with immediate";
+                let error = end.core.protocol_error(what);
+                Err(end.core.fail(error).into())
+            }
+        }
     }
 
-    #[inline]
-    fn complete(&mut self, device: usize, completion: &WorkCompletion) -> Result<(), Failed> {
-        if !completion.is_success() {
-            self.core.work_failed(device, completion);
-            return Ok(());
+    fn parts_taken(end: &mut Connection<Self>) -> Vec<u64> {
+        // What has arrived counts, too.
+        if !end.core.has_failed() {
+            while matches!(end.progress(), Ok(count) if count > 0) {}
         }
-        let opcode = completion.opcode();
-        if opcode == WcOpcode::RECV_RDMA_WITH_IMM {
-            self.take_part(completion)?;
-            // Receives are posted with the number of their path.
-            return self.consumed(completion.wr_id() as usize);
-        }
-        if opcode == WcOpcode::RDMA_WRITE {
-            let work = WrId::decode(completion.wr_id());
-            if let Some(path) = self.core.paths.get_mut(work.path) {
-                path.finished(work.requests);
-            }
-            return Ok(());
-        }
-        if opcode == WcOpcode::RDMA_READ {
-            let request = flush::finished(&mut self.core.loops, completion.wr_id());
-            if let Some(flush) = self.requests.at(request) {
-                flush.outstanding = flush.outstanding.saturating_sub(1);
-            }
-            return Ok(());
-        }
-        let error = self
-            .core
-            .protocol_error("something other than a write with immediate");
-        Err(self.core.fail(error).into())
-    }
-
-    fn handle_events(&mut self) -> Result<(), Failed> {
-        self.core.handle_events();
-        Ok(self.core.check()?)
+        let receives = &end.side.receives;
+        receives.iter().map(|receives| receives.taken).collect()
     }
 }

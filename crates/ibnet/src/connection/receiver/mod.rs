@@ -5,43 +5,39 @@
 //! advance on every path, one for each part that can be outstanding, and replaced in batches.
 
 mod complete;
+mod flush;
 mod post_cts;
 
 use std::num::NonZeroUsize;
 
-use ibnet_verbs::{Access, RecvRequest, RemoteAddress, SendRequest};
+use ibnet_verbs::{RecvRequest, RemoteAddress, SendRequest};
 
 use crate::connect::established::NewReceiver;
 use crate::connect::queue_pair::RECEIVE_CHAIN;
-use crate::connection::flush::Flusher;
-use crate::connection::observer::{self, Observer, Piece, Watched};
+use crate::connection::core::Core;
+use crate::connection::observer::{self, Piece};
 use crate::connection::recv_window::{NO_REQUEST, RecvWindow};
-use crate::connection::requests::{RequestId, Table};
-use crate::connection::{Core, End};
+use crate::connection::requests::RequestId;
+use crate::connection::{Connection, Side};
 use crate::error::{Error, Failed};
 use crate::memory::area::Area;
 use crate::memory::cts_ring::CtsStaging;
-use crate::memory::region::{Region, Registrar};
-use crate::ops::Owned;
+use crate::memory::region::Region;
 use crate::wire::cts::{self, CtsEntry, MAX_CAPACITY, MAX_GROUP};
 use crate::wire::message::RemoteArea;
 
-/// The receiving end of a connection.
-///
-/// The data path ([`irecv`](Self::irecv), [`test`](Self::test)) belongs to one thread at a time;
-/// memory may meanwhile be registered on another through a [`Registrar`].
-///
-/// Dropping it closes the connection, whatever is outstanding.
-pub struct RecvConnection {
-    core: Core,
-    // After the core, whose queue pairs read into its memory.
-    flusher: Flusher,
+pub use flush::Flush;
+
+/// What a receiving end has beside what both have.
+pub struct Receiver {
     staging: CtsStaging,
     /// Sizes that the sender has written.
     sizes: Area,
+    /// Where the bytes go that flushing reads; nothing looks at them. None if there are no queue pairs
+    /// for flushing.
+    scratch: Option<Area>,
     /// The ring in the sender's memory.
     ring: RemoteArea,
-    requests: Table<Receive>,
     window: RecvWindow,
     receives: Vec<Receives>,
     /// Receives that are replaced with one call.
@@ -55,9 +51,6 @@ pub struct RecvConnection {
     /// The write that announces: only what differs is set each time. For a sender that waits rather
     /// than polls it carries an immediate: what it says is in the ring; that it comes is the news.
     cts_write: Box<SendRequest>,
-    is_closed: bool,
-    watched: Option<Watched>,
-    pub(crate) owned: Owned<Vec<crate::ops::Buffer>>,
 }
 
 /// One buffer of a receive.
@@ -86,27 +79,18 @@ impl Received {
     }
 }
 
-/// Whether a flush is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flush {
-    /// Nothing has to be flushed: none of it is device memory, or flushing is switched off.
-    NotNeeded,
-    /// Too much is outstanding: try again.
-    NotReady,
-    /// Done when [`test`](RecvConnection::test) says so.
-    Started(RequestId),
-}
-
-/// What is left to do for one grouped receive, or for a flush.
+/// What is known of one grouped receive, or of a flush.
 #[derive(Clone, Copy, Default)]
-struct Receive {
+pub(crate) struct Receive {
     /// None: it is a flush.
     buffers: u8,
-    outstanding: u8,
     sizes: [u32; MAX_GROUP],
+    /// Of the last message that was too long for its buffer: its bytes, and those of the buffer.
+    too_long: Option<(u32, u32)>,
 }
 
 /// The receives of one path.
+#[derive(Clone, Copy, Default)]
 struct Receives {
     /// Parts taken since the beginning.
     taken: u64,
@@ -114,7 +98,7 @@ struct Receives {
     to_replace: usize,
 }
 
-impl RecvConnection {
+impl Connection<Receiver> {
     pub(crate) fn new(parts: NewReceiver) -> Result<Self, Error> {
         let NewReceiver {
             common,
@@ -128,62 +112,31 @@ impl RecvConnection {
         let depth = common.queue_pairs.receives as usize;
         // A shallow queue is replenished more often, so that most of it is always posted.
         let batch = (depth / 8).clamp(1, RECEIVE_CHAIN);
-        let receives = common
-            .queue_pairs
-            .paths
-            .iter()
-            .map(|_| Receives {
-                taken: 0,
-                to_replace: 0,
-            })
-            .collect();
-        let cts_since_signal = vec![0; common.queue_pairs.paths.len()];
         let core = Core::new(common)?;
+        let paths = core.paths.len();
         let nowhere = RemoteAddress::default();
         let cts_write = if cts_with_immediate {
             SendRequest::write_with_immediate(0, None, nowhere, 0)
         } else {
             SendRequest::write(0, None, nowhere)
         };
-        Ok(Self {
-            flusher: Flusher::new(scratch),
-            core,
+        let side = Receiver {
             staging,
             sizes,
+            scratch,
             ring,
-            requests: Table::new(),
             // Each message takes at most one receive of a path: with no more of them announced
             // than are surely posted, none ever finds the queue empty. Fewer than a batch wait to
             // be replaced. (The shallowest queue so has room for the largest group.)
             window: RecvWindow::new(first_entry, (depth - (batch - 1)) as u64),
-            receives,
+            receives: vec![Receives::default(); paths],
             batch,
             replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),
             cts_path: 0,
-            cts_since_signal,
+            cts_since_signal: vec![0; paths],
             cts_write: Box::new(cts_write),
-            is_closed: false,
-            watched: None,
-            owned: Owned::new(),
-        })
-    }
-
-    /// Registers memory for this connection, also from other threads.
-    pub fn registrar(&self) -> Registrar {
-        Registrar::new(&self.core.nic, RECEIVING)
-    }
-
-    /// Lets `observer` hear of the buffers of the receives from now on that
-    /// [`irecv_observed`](Self::irecv_observed) gives a parent.
-    pub fn observe(&mut self, observer: Box<dyn Observer>) {
-        if self.requests.outstanding() == 0 {
-            self.watched = Some(Watched::receiver(observer));
-        }
-    }
-
-    /// Both ends, in words.
-    pub fn description(&self) -> String {
-        self.core.names().to_string()
+        };
+        Ok(Self::with(core, side))
     }
 
     /// Announces one to [`MAX_GROUP`] buffers as one receive. The sender fills each with the
@@ -221,7 +174,7 @@ impl RecvConnection {
     }
 
     /// As [`irecv`](Self::irecv), or with `is_awaited` false as
-    /// [`irecv_unawaited`](Self::irecv_unawaited); the connection's [`Observer`] hears of each
+    /// [`irecv_unawaited`](Self::irecv_unawaited); the connection's [`Observer`](crate::Observer) hears of each
     /// buffer for which `parents` has something in its place.
     ///
     /// # Safety
@@ -245,8 +198,12 @@ impl RecvConnection {
         parents: &[Option<NonZeroUsize>],
         is_awaited: bool,
     ) -> Result<Option<RequestId>, Failed> {
-        if !self.takes_requests()? {
-            return Ok(None);
+        // A failure raises the flags, too.
+        if self.core.has_events() {
+            self.handle_events()?;
+            if !self.core.accepts_requests()? {
+                return Ok(None);
+            }
         }
         if !(1..=MAX_GROUP).contains(&buffers.len()) {
             return Err(wrong_group(buffers.len()));
@@ -261,19 +218,21 @@ impl RecvConnection {
             }
         }
         let count = buffers.len() as u8;
-        let first = self.window.next();
+        let first = self.side.window.next();
         let mut receive = Receive {
             buffers: count,
-            outstanding: count,
             sizes: [0; MAX_GROUP],
+            too_long: None,
         };
         if !is_awaited {
-            receive.outstanding = 0;
             for (size, buffer) in receive.sizes.iter_mut().zip(buffers) {
                 *size = clamp_capacity(buffer.capacity);
             }
         }
-        let Some(request) = self.requests.insert(receive) else {
+        let Some(request) = self
+            .requests
+            .insert(if is_awaited { count } else { 0 }, receive)
+        else {
             return Ok(None);
         };
         let owner = if is_awaited {
@@ -292,12 +251,13 @@ impl RecvConnection {
                 position: position as u8,
             };
             let rkeys = (0..devices).map(|d| buffer.region.map_or(0, |region| region.rkey(d)));
-            self.staging
+            self.side
+                .staging
                 .write(first.wrapping_add(position as u64), &entry, rkeys);
-            self.window.open(owner, position as u8, capacity);
+            self.side.window.open(owner, position as u8, capacity);
         }
         if let Some(watched) = &mut self.watched {
-            let path = &self.core.paths[self.cts_path];
+            let path = &self.core.paths[self.side.cts_path];
             for (position, buffer) in buffers.iter().enumerate() {
                 let piece = Piece {
                     device: path.device,
@@ -313,62 +273,6 @@ impl RecvConnection {
         }
         self.post_cts(first, buffers.len())?;
         Ok(Some(request))
-    }
-
-    /// Makes what was received into `buffers`, the data and registration of each, visible to the
-    /// device whose memory it is: reads a byte back through every network device that received
-    /// (InfiniBand specification, volume 1, section 9.5: a read is answered after earlier writes).
-    /// Does nothing for host memory.
-    ///
-    /// # Safety
-    /// The registrations must stay valid until the flush is done, or the connection is dropped.
-    ///
-    /// # Errors
-    /// The connection has failed, or a buffer does not lie in its registration.
-    pub unsafe fn iflush(
-        &mut self,
-        buffers: &[(*const u8, usize, &Region)],
-    ) -> Result<Flush, Error> {
-        self.core.check()?;
-        for (data, length, region) in buffers {
-            region.check(&self.core.nic, RECEIVING, *data, *length)?;
-        }
-        let target = buffers
-            .iter()
-            .rev()
-            .find(|(_, length, region)| *length > 0 && region.needs_flush());
-        let Some((data, _, region)) = target else {
-            return Ok(Flush::NotNeeded);
-        };
-        if !self.flusher.is_enabled() {
-            return Ok(Flush::NotNeeded);
-        }
-        if self.core.has_events() {
-            self.handle_events()?;
-            if !self.core.accepts_local_requests()? {
-                return Ok(Flush::NotReady);
-            }
-        }
-        if self.requests.is_full() || !self.has_room_to_flush() {
-            self.progress()?;
-            if self.requests.is_full() || !self.has_room_to_flush() {
-                return Ok(Flush::NotReady);
-            }
-        }
-        let Some(request) = self.requests.insert(Receive {
-            outstanding: self.core.loops.len() as u8,
-            ..Receive::default()
-        }) else {
-            return Ok(Flush::NotReady);
-        };
-        if let Err(source) = self
-            .flusher
-            .post(&mut self.core.loops, *data as u64, region, request)
-        {
-            // Some reads may be under way: the connection cannot go on (pitfall 85).
-            return Err(self.core.post_failed(source));
-        }
-        Ok(Flush::Started(request))
     }
 
     /// Whether `request` is done: what has arrived, or `None` while it is not. A request that is
@@ -404,48 +308,15 @@ impl RecvConnection {
             return Ok(false);
         }
         // Told from where they are: a copy would wait for the last one, which was just written.
-        let receive = self.requests.find(request)?;
+        let receive = self.requests.remove(request);
+        if let Some((length, capacity)) = receive.too_long {
+            return Err(self.core.too_long(length, capacity));
+        }
         let sizes = receive.sizes.iter().take(receive.buffers.into());
         for (position, size) in sizes.enumerate() {
             tell(position, *size);
         }
-        self.requests.remove(request);
         Ok(true)
-    }
-
-    /// Requests that are not done, or whose end has not been asked for.
-    pub fn outstanding(&self) -> usize {
-        self.requests.outstanding()
-    }
-
-    /// Whether all requests that there can be are done and wait to be asked for.
-    pub(crate) fn is_full_of_finished(&self) -> bool {
-        self.requests.is_full() && self.requests.all(|request| request.outstanding == 0)
-    }
-
-    /// Closes the connection, whatever is outstanding; never waits.
-    ///
-    /// # Errors
-    /// The first thing that could not be torn down.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.close_once()
-    }
-
-    fn close_once(&mut self) -> Result<(), Error> {
-        // In a forked child it is the parent's, to whom the peer goes on talking.
-        if std::mem::replace(&mut self.is_closed, true) || self.core.is_inherited() {
-            return Ok(());
-        }
-        // Count what has arrived, so that the sender learns of it.
-        if !self.core.has_failed() {
-            while matches!(self.progress(), Ok(count) if count > 0) {}
-        }
-        let taken = self
-            .receives
-            .iter()
-            .map(|receives| receives.taken)
-            .collect();
-        self.core.close(taken)
     }
 
     /// Whether `buffers` more can be announced now.
@@ -453,19 +324,19 @@ impl RecvConnection {
     fn has_room(&self, buffers: u64) -> bool {
         // A group is at most two writes: one more at the end of the ring.
         !self.requests.is_full()
-            && self.window.has_room(buffers)
-            && self.core.paths[self.cts_path].room() >= 2
-    }
-
-    /// Whether one more flush can be posted on every device.
-    fn has_room_to_flush(&self) -> bool {
-        self.core.loops.iter().all(|path| path.room() > 0)
+            && self.side.window.has_room(buffers)
+            && self.core.paths[self.side.cts_path].room() >= 2
     }
 
     #[inline]
     fn check_buffer(&self, buffer: &RecvBuffer<'_>) -> Result<(), Failed> {
         match buffer.region {
-            Some(region) => region.check(&self.core.nic, RECEIVING, buffer.data, buffer.capacity),
+            Some(region) => region.check(
+                &self.core.nic,
+                Receiver::ACCESS,
+                buffer.data,
+                buffer.capacity,
+            ),
             None if buffer.capacity == 0 => Ok(()),
             None => Err(unregistered(buffer.capacity)),
         }
@@ -483,17 +354,6 @@ fn unregistered(capacity: usize) -> Failed {
     let text = format!("receiving {capacity} bytes into memory that is not registered");
     Error::InvalidArgument(text).into()
 }
-
-impl Drop for RecvConnection {
-    fn drop(&mut self) {
-        if let Err(error) = self.close_once() {
-            tracing::warn!("closing {}: {error}", self.core.names());
-        }
-    }
-}
-
-/// What memory that is received into must allow.
-const RECEIVING: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
 
 /// Capacities beyond what sizes can express are announced as the most that they can.
 fn clamp_capacity(capacity: usize) -> u32 {

@@ -4,12 +4,13 @@ use std::slice;
 
 use ibnet_verbs::{RemoteAddress, Sge};
 
-use super::RecvConnection;
+use super::Receiver;
+use crate::connection::Connection;
 use crate::connection::wr_id::WrId;
 use crate::error::Failed;
 use crate::wire::cts::{self, ENTRIES};
 
-impl RecvConnection {
+impl Connection<Receiver> {
     /// Writes the prepared entries into the sender's ring.
     #[inline]
     pub(super) fn post_cts(&mut self, first: u64, count: usize) -> Result<(), Failed> {
@@ -19,9 +20,9 @@ impl RecvConnection {
         if before_end < count {
             self.post_cts_slots(0, count - before_end)?;
         }
-        self.cts_path += 1;
-        if self.cts_path == self.core.paths.len() {
-            self.cts_path = 0;
+        self.side.cts_path += 1;
+        if self.side.cts_path == self.core.paths.len() {
+            self.side.cts_path = 0;
         }
         Ok(())
     }
@@ -29,19 +30,19 @@ impl RecvConnection {
     /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
     #[inline]
     fn post_cts_slots(&mut self, slot: usize, count: usize) -> Result<(), Failed> {
-        let path = &mut self.core.paths[self.cts_path];
-        let since_signal = &mut self.cts_since_signal[self.cts_path];
-        let entry_bytes = self.staging.entry_bytes();
+        let path = &mut self.core.paths[self.side.cts_path];
+        let since_signal = &mut self.side.cts_since_signal[self.side.cts_path];
+        let entry_bytes = self.side.staging.entry_bytes();
         let length = (count * entry_bytes) as u32;
-        let write = &mut self.cts_write;
+        let write = &mut self.side.cts_write;
         write.set_local(Some(Sge {
-            address: self.staging.address_of(slot),
+            address: self.side.staging.address_of(slot),
             length,
-            lkey: self.staging.lkey(path.device),
+            lkey: self.side.staging.lkey(path.device),
         }));
         write.set_remote(RemoteAddress {
-            address: self.ring.address + (slot * entry_bytes) as u64,
-            rkey: self.ring.rkeys[path.peer_device],
+            address: self.side.ring.address + (slot * entry_bytes) as u64,
+            rkey: self.side.ring.rkeys[path.peer_device],
         });
         write.set_inline(length <= path.max_inline);
         path.posted(1);
@@ -51,7 +52,7 @@ impl RecvConnection {
         write.set_signaled(is_signaled);
         if is_signaled {
             let work = WrId {
-                path: self.cts_path,
+                path: self.side.cts_path,
                 parts: 0,
                 requests: *since_signal,
             };

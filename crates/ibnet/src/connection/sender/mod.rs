@@ -1,95 +1,81 @@
 //! The sending end.
 //!
-//! A send waits for the receiver's announcement, takes the buffer whose tag it has
-//! ([`crate::connection::cts_queue`]), cuts the message into parts ([`crate::wire::stripe`]), chooses a path for each
-//! ([`crate::connection::path_selector`]) and writes the data there. The last write of each part carries the immediate
-//! that tells the receiver.
+//! A send waits for the receiver's announcement and takes the buffer whose tag it has
+//! ([`CtsQueue`]). The message is cut into parts ([`crate::wire::stripe`]), each of which goes over a path
+//! ([`PathSelector`]). The work requests of the parts are staged ([`staging`]) and posted; the last
+//! write of each part carries the immediate that tells the receiver.
 
 mod complete;
-mod gathered;
-mod post;
+mod staging;
 
 use std::num::NonZeroUsize;
 
-use ibnet_verbs::{Access, RemoteAddress, SendRequest};
+use ibnet_verbs::Access;
 
 use crate::connect::established::NewSender;
 use crate::connect::queue_pair::RECEIVE_CHAIN;
+use crate::connection::Connection;
+use crate::connection::core::Core;
 use crate::connection::cts_queue::{CtsQueue, ImpossibleCts};
 use crate::connection::in_flight::InFlight;
-use crate::connection::observer::{Observer, Watched};
-use crate::connection::outgoing::{Outgoing, Shape};
 use crate::connection::path_selector::PathSelector;
-use crate::connection::requests::{RequestId, Table};
-use crate::connection::{Core, End};
+use crate::connection::requests::RequestId;
 use crate::error::{Error, Failed};
 use crate::memory::area::Area;
-use crate::memory::region::{Region, Registrar};
-use crate::ops::Owned;
+use crate::memory::region::Region;
 use crate::wire::message::RemoteArea;
 
-use gathered::Gathered;
+use staging::{Message, Shape, Staged};
 
-/// Work requests that are built on the way to one `ibv_post_send`.
-const CHAIN: usize = 32;
+/// Bytes of the largest message that waits for the others of its group. With larger ones the call of
+/// the driver is a small part of the work, and the link would idle.
+const LARGEST_TO_WAIT: u32 = 4096;
 
-/// The sending end of a connection.
-///
-/// The data path ([`isend`](Self::isend), [`test`](Self::test)) belongs to one thread at a time;
-/// memory may meanwhile be registered on another through a [`Registrar`].
-///
-/// Dropping it closes the connection, whatever is outstanding.
-pub struct SendConnection {
-    core: Core,
+/// What a sending end has beside what both have.
+pub struct Sender {
     cts: CtsQueue,
-    /// Sizes on their way to the peer's table, unless all of them can be sent inline.
-    sizes: Option<Area>,
-    /// A size on its way inline.
-    inline_size: u32,
-    /// The peer's table.
-    size_table: RemoteArea,
-    requests: Table<Send>,
+    staged: Staged,
+    selector: PathSelector,
     /// Parts in the order posted, for each path.
     parts: Vec<InFlight>,
     /// Completions that will come from each device: one without is not polled. Where there may be
     /// notices of announcements, one more.
     under_way: Vec<u32>,
-    announcements: Announcements,
-    selector: PathSelector,
-    chain: Box<[SendRequest; CHAIN]>,
-    gathered: Gathered,
+    notices: Notices,
+    /// Sizes on their way to the peer's table, unless all of them can be sent inline.
+    sizes: Option<Area>,
+    /// A size on its way inline.
+    inline_size: u32,
+    /// The peer's table of sizes.
+    size_table: RemoteArea,
+    /// Bytes of the largest write.
     largest_write: u32,
-    /// Bytes of the largest message that can be one write with its immediate.
-    most_at_once: u32,
     /// Bytes of the largest message.
     max_message: usize,
     /// Beyond this, data that may be reordered goes as plain writes, followed by an empty one with
     /// the immediate. `None`: nothing is reordered.
     bulk_threshold: Option<u32>,
     has_warned_of_cut: bool,
-    is_closed: bool,
-    watched: Option<Watched>,
-    pub(crate) owned: Owned<crate::ops::Buffer>,
 }
 
-/// Receives that announcements use up; none unless this end waits rather than polls.
-struct Announcements {
+/// What is known of one send.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sent {
+    /// Bytes of the message: more than the capacity if it was too long and not cut.
+    size: u32,
+    /// Bytes of the receiver's buffer.
+    capacity: u32,
+}
+
+/// Receives that notices of announcements use up; none unless this end waits rather than polls.
+struct Notices {
     /// Receives that are replaced with one call.
     batch: u32,
     /// Used up and not yet replaced, for each path.
     to_replace: Vec<u32>,
 }
 
-/// What is left to do for one send.
-#[derive(Clone, Copy, Default)]
-struct Send {
-    /// Parts that have not completed.
-    outstanding: u8,
-    /// Bytes that were sent.
-    size: u32,
-}
-
-impl SendConnection {
+impl Connection<Sender> {
     pub(crate) fn new(parts: NewSender) -> Result<Self, Error> {
         let NewSender {
             common,
@@ -99,72 +85,36 @@ impl SendConnection {
             first_entry,
             largest_write,
         } = parts;
-        let logs = common
-            .queue_pairs
-            .paths
-            .iter()
-            .map(|_| InFlight::new())
-            .collect();
-        let posted = common.queue_pairs.receives;
+        let receives = common.queue_pairs.receives;
         let core = Core::new(common)?;
+        let paths = core.paths.len();
         let config = core.config();
-        let selector = PathSelector::new(
-            config.path_policy,
-            core.paths.len(),
-            core.pairs(),
-            config.split_data,
-            config.least_part(),
-        );
         let reorders = core.paths.iter().any(|path| path.reorders);
-        let bulk_threshold = reorders.then_some(config.adaptive_routing_threshold);
-        let nowhere = RemoteAddress::default();
-        let mut under_way = vec![0; core.cqs.len()];
-        if posted > 0 {
-            under_way.fill(1);
-        }
-        Ok(Self {
+        let side = Sender {
             cts: CtsQueue::new(ring, first_entry),
+            staged: Staged::new(),
+            selector: PathSelector::new(
+                config.path_policy,
+                paths,
+                core.pairs(),
+                config.split_data,
+                config.least_part(),
+            ),
+            parts: (0..paths).map(|_| InFlight::new()).collect(),
+            under_way: vec![u32::from(receives > 0); core.cqs.len()],
+            notices: Notices {
+                batch: (receives / 8).clamp(1, RECEIVE_CHAIN as u32),
+                to_replace: vec![0; paths],
+            },
             sizes,
             inline_size: 0,
             size_table,
-            requests: Table::new(),
-            parts: logs,
-            under_way,
-            announcements: Announcements {
-                batch: (posted / 8).clamp(1, RECEIVE_CHAIN as u32),
-                to_replace: vec![0; core.paths.len()],
-            },
-            selector,
-            chain: Box::new([SendRequest::write(0, None, nowhere); CHAIN]),
-            gathered: Gathered::new(),
             largest_write,
-            most_at_once: largest_write.min(bulk_threshold.unwrap_or(u32::MAX)),
             max_message: core.nic.info().max_message,
-            bulk_threshold,
+            bulk_threshold: reorders.then_some(config.adaptive_routing_threshold),
             has_warned_of_cut: false,
-            is_closed: false,
-            watched: None,
-            owned: Owned::new(),
-            core,
-        })
-    }
-
-    /// Registers memory for this connection, also from other threads.
-    pub fn registrar(&self) -> Registrar {
-        Registrar::new(&self.core.nic, Access::empty())
-    }
-
-    /// Lets `observer` hear of the parts of the messages from now on that
-    /// [`isend_observed`](Self::isend_observed) gives a parent.
-    pub fn observe(&mut self, observer: Box<dyn Observer>) {
-        if self.requests.outstanding() == 0 {
-            self.watched = Some(Watched::sender(observer, self.core.paths.len()));
-        }
-    }
-
-    /// Both ends, in words.
-    pub fn description(&self) -> String {
-        self.core.names().to_string()
+        };
+        Ok(Self::with(core, side))
     }
 
     /// Starts to send `length` bytes at `data`, which lie in `region`, into the oldest announced
@@ -196,8 +146,8 @@ impl SendConnection {
         unsafe { self.isend_observed(data, length, tag, region, None) }
     }
 
-    /// As [`isend`](Self::isend); the connection's [`Observer`] hears of the parts of the message
-    /// with `parent`, if one is given.
+    /// As [`isend`](Self::isend); the connection's [`Observer`](crate::Observer) hears of the parts of
+    /// the message with `parent`, if one is given.
     ///
     /// # Safety
     /// As for [`isend`](Self::isend).
@@ -213,7 +163,22 @@ impl SendConnection {
         region: Option<&Region>,
         parent: Option<NonZeroUsize>,
     ) -> Result<Option<RequestId>, Error> {
-        Ok(self.start(data, length, tag, region, parent)?)
+        Ok(self.start(data, length, tag, region, parent, true)?)
+    }
+
+    /// As [`isend`](Self::isend), but nothing is cut: of a message that is too long for its buffer nothing
+    /// is sent, and both ends hear of it when they test their requests.
+    ///
+    /// # Safety
+    /// As for [`isend`](Self::isend).
+    pub(crate) unsafe fn isend_whole(
+        &mut self,
+        data: *const u8,
+        length: usize,
+        tag: i32,
+        region: &Region,
+    ) -> Result<Option<RequestId>, Error> {
+        Ok(self.start(data, length, tag, Some(region), None, false)?)
     }
 
     fn start(
@@ -223,10 +188,10 @@ impl SendConnection {
         tag: i32,
         region: Option<&Region>,
         parent: Option<NonZeroUsize>,
+        may_cut: bool,
     ) -> Result<Option<RequestId>, Failed> {
-        // A failure raises attention, too.
+        // A failure raises the flags, too.
         if self.core.has_events() {
-            self.core.check()?;
             self.handle_events()?;
             if self.core.peer_has_closed() {
                 return self.start_in_vain(data, length, tag, region);
@@ -236,64 +201,89 @@ impl SendConnection {
             }
         }
         self.check_memory(data, length, region)?;
-        let found = match self.cts.find(tag as u32) {
+        let found = match self.side.cts.find(tag as u32) {
             Ok(Some(found)) => found,
-            Ok(None) => {
-                // Whoever has nothing to fill may wait for what is held back here.
-                self.post_gathered()?;
-                if self.cts.is_stuck() {
-                    self.tell_of_tags(tag);
-                }
-                return Ok(None);
-            }
-            Err(ImpossibleCts) => return Err(self.impossible_announcement().into()),
+            Ok(None) => return self.nothing_announced(tag),
+            Err(ImpossibleCts) => return Err(self.impossible_announcement()),
         };
-        let size = self.cut(length, found.entry.capacity)?;
-        if size <= self.most_at_once && self.selector.is_one_part(size) {
-            return self.send_at_once(data as u64, size, region, &found, parent);
-        }
-        self.post_gathered()?;
-        let split = self.selector.choose(size, &self.core.paths);
-        let shape = Shape::of(
-            size,
-            found.entry.capacity,
-            &split,
-            self.largest_write,
-            self.bulk_threshold,
-        );
-        if self.requests.is_full() || !self.has_room(&split, &shape)? {
+        let capacity = found.entry.capacity;
+        let (size, shape) = if length > capacity as usize && !may_cut {
+            (u32::try_from(length).unwrap_or(u32::MAX), Shape::TOO_LONG)
+        } else {
+            let size = self.cut(length, capacity)?;
+            let split = self.side.selector.split(size);
+            let Sender {
+                largest_write,
+                bulk_threshold,
+                ..
+            } = self.side;
+            let shape = Shape::of(size, capacity, split, largest_write, bulk_threshold);
+            (size, shape)
+        };
+        if !self.choose_paths(&shape)? {
             self.progress()?;
-            if self.requests.is_full() || !self.has_room(&split, &shape)? {
+            if !self.choose_paths(&shape)? {
                 return Ok(None);
             }
         }
-        let Some(request) = self.requests.insert(Send {
-            outstanding: split.parts as u8,
-            size,
-        }) else {
+        let Some(request) = self
+            .requests
+            .insert(shape.split.parts as u8, Sent { size, capacity })
+        else {
             return Ok(None);
         };
-        let message = Outgoing {
+        let message = Message {
             request,
             data: data as u64,
             region,
             size,
             id: found.id,
             remote: found.entry.address,
-            split,
             shape,
             parent,
         };
-        for index in 0..split.parts {
-            self.post_part(&message, index)?;
+        // Those that join others take their path, whose turn it was.
+        if self.side.staged.is_empty() {
+            self.side.selector.sent(shape.split.parts);
         }
-        self.selector.sent(split.parts);
-        self.cts.take(&found);
+        for part in 0..shape.split.parts {
+            self.stage_part(&message, part)?;
+        }
+        self.side.cts.take(&found);
+        let may_wait =
+            size <= LARGEST_TO_WAIT && shape.is_one_write() && self.side.cts.is_within_group();
+        if !may_wait {
+            self.post_staged()?;
+        }
         Ok(Some(request))
     }
 
-    /// The peer has closed. What it had announced is accepted all the same, and [`test`](Self::test) tells the
-    /// error: a program that posts its sends and then looks at them goes on, as with NCCL's own transport.
+    /// No buffer is announced for a message with `tag`.
+    #[cold]
+    fn nothing_announced(&mut self, tag: i32) -> Result<Option<RequestId>, Failed> {
+        // The receiver may wait for what is held back here before it announces more.
+        self.post_staged()?;
+        if self.side.cts.is_stuck() {
+            let free: Vec<i32> = self
+                .side
+                .cts
+                .free_tags()
+                .iter()
+                .map(|&t| t as i32)
+                .collect();
+            // A sender and a receiver that do not mean the same tags wait for each other for ever.
+            tracing::warn!(
+                "{}: a message with tag {tag} waits; the oldest receive has buffers for {free:?} \
+                 only",
+                self.core.names()
+            );
+        }
+        Ok(None)
+    }
+
+    /// The peer has closed. What it had announced is accepted all the same, and [`test`](Self::test)
+    /// tells the error: a program that posts its sends and then looks at them goes on, as with NCCL's own
+    /// transport.
     #[cold]
     fn start_in_vain(
         &mut self,
@@ -302,17 +292,15 @@ impl SendConnection {
         tag: i32,
         region: Option<&Region>,
     ) -> Result<Option<RequestId>, Failed> {
-        let Ok(Some(found)) = self.cts.find(tag as u32) else {
+        let Ok(Some(found)) = self.side.cts.find(tag as u32) else {
             return Ok(self.core.accepts_requests().map(|_| None)?);
         };
         self.check_memory(data, length, region)?;
-        let size = self.cut(length, found.entry.capacity)?;
-        let request = self.requests.insert(Send {
-            outstanding: 1,
-            size,
-        });
+        let capacity = found.entry.capacity;
+        let size = self.cut(length, capacity)?;
+        let request = self.requests.insert(1, Sent { size, capacity });
         if request.is_some() {
-            self.cts.take(&found);
+            self.side.cts.take(&found);
         }
         Ok(request)
     }
@@ -327,38 +315,15 @@ impl SendConnection {
         if !self.test_request(request)? {
             return Ok(None);
         }
-        let size = self.requests.find(request)?.size;
-        self.requests.remove(request);
+        let Sent { size, capacity } = *self.requests.remove(request);
+        if size > capacity {
+            return Err(self.core.too_long(size, capacity));
+        }
         Ok(Some(size as usize))
     }
 
-    /// Requests that are not done, or whose end has not been asked for.
-    pub fn outstanding(&self) -> usize {
-        self.requests.outstanding()
-    }
-
-    /// Whether all requests that there can be are done and wait to be asked for.
-    pub(crate) fn is_full_of_finished(&self) -> bool {
-        self.requests.is_full() && self.requests.all(|request| request.outstanding == 0)
-    }
-
-    /// Closes the connection, whatever is outstanding; never waits.
-    ///
-    /// # Errors
-    /// The first thing that could not be torn down.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.close_once()
-    }
-
-    fn close_once(&mut self) -> Result<(), Error> {
-        // In a forked child it is the parent's, to whom the peer goes on talking.
-        if std::mem::replace(&mut self.is_closed, true) || self.core.is_inherited() {
-            return Ok(());
-        }
-        self.core.close(Vec::new())
-    }
-
     /// The caller's memory is usable on every device of the connection.
+    #[inline]
     fn check_memory(
         &self,
         data: *const u8,
@@ -372,21 +337,11 @@ impl SendConnection {
         }
     }
 
-    /// A sender and a receiver that do not mean the same tags wait for each other for ever.
     #[cold]
-    fn tell_of_tags(&self, tag: i32) {
-        let free: Vec<i32> = self.cts.free_tags().iter().map(|&t| t as i32).collect();
-        tracing::warn!(
-            "{}: a message with tag {tag} waits; the oldest receive has buffers for {free:?} only",
-            self.core.names()
-        );
-    }
-
-    #[cold]
-    fn impossible_announcement(&mut self) -> Error {
+    fn impossible_announcement(&mut self) -> Failed {
         let what = "an announcement whose group, position or size cannot be";
         let error = self.core.protocol_error(what);
-        self.core.fail(error)
+        self.core.fail(error).into()
     }
 
     /// The bytes to send of `length` into a buffer of `capacity`.
@@ -398,15 +353,15 @@ impl SendConnection {
             self.warn_of_cut(length, capacity);
             capacity
         };
-        if size as usize > self.max_message {
-            return Err(self.too_large(size).into());
+        if size as usize > self.side.max_message {
+            return Err(self.too_large(size));
         }
         Ok(size)
     }
 
     #[cold]
     fn warn_of_cut(&mut self, length: usize, capacity: u32) {
-        if !std::mem::replace(&mut self.has_warned_of_cut, true) {
+        if !std::mem::replace(&mut self.side.has_warned_of_cut, true) {
             tracing::warn!(
                 "{}: a message of {length} bytes is cut to the {capacity} that the receiver has \
                  room for; further cuts are not reported",
@@ -416,12 +371,11 @@ impl SendConnection {
     }
 
     #[cold]
-    fn too_large(&self, size: u32) -> Error {
-        Error::InvalidArgument(format!(
-            "a message of {size} bytes; {} can send {} at once",
-            self.core.nic.info().name,
-            self.max_message
-        ))
+    fn too_large(&self, size: u32) -> Failed {
+        let name = &self.core.nic.info().name;
+        let most = self.side.max_message;
+        let text = format!("a message of {size} bytes; {name} can send {most} at once");
+        Error::InvalidArgument(text).into()
     }
 }
 
@@ -429,12 +383,4 @@ impl SendConnection {
 fn unregistered(length: usize) -> Failed {
     let text = format!("sending {length} bytes from memory that is not registered");
     Error::InvalidArgument(text).into()
-}
-
-impl Drop for SendConnection {
-    fn drop(&mut self) {
-        if let Err(error) = self.close_once() {
-            tracing::warn!("closing {}: {error}", self.core.names());
-        }
-    }
 }

@@ -3,7 +3,6 @@
 use std::str::FromStr;
 
 use crate::invalid::{InvalidRule, parts, plain_number};
-use crate::policy::index_or_none;
 
 /// Which GID index to use on which port.
 ///
@@ -35,15 +34,6 @@ struct Rule {
 }
 
 impl IndexRules {
-    /// One index for every port.
-    pub fn for_all(index: u8) -> Self {
-        Self(vec![Rule {
-            device: None,
-            port: None,
-            index: Some(index),
-        }])
-    }
-
     /// The index for port `port` of the device `name`. None to choose by kind.
     pub fn for_port(&self, name: &str, port: u8) -> Option<u32> {
         let matching = self.0.iter().filter(|rule| {
@@ -76,40 +66,32 @@ impl FromStr for IndexRules {
 
 impl Rule {
     fn parse(token: &str) -> Result<Self, InvalidRule> {
-        let Some((place, index)) = token.split_once('=') else {
-            let index = index_or_none(token).map_err(|_| {
-                InvalidRule::new(
-                    token,
-                    "a GID index from 0 to 255, -1 for none, or device[:port]=index",
-                )
-            })?;
-            return Ok(Self {
-                device: None,
-                port: None,
-                index,
-            });
+        let invalid = |expected: &str| InvalidRule::new(token, expected);
+        let (place, index) = match token.split_once('=') {
+            Some((place, index)) => (Some(place), index.trim()),
+            None => (None, token),
         };
-        let index =
-            index_or_none(index).map_err(|error| InvalidRule::new(token, error.expected))?;
-        let (device, port) = match place.split_once(':') {
-            Some((device, port)) => (device.trim(), Some(port.trim())),
-            None => (place.trim(), None),
+        let index = match index {
+            "-1" => None,
+            index => Some(plain_number(index).ok_or_else(|| {
+                invalid("a GID index from 0 to 255, -1 for none, or device[:port]=index")
+            })?),
         };
-        if device.is_empty() {
-            return Err(InvalidRule::new(token, "a device name before the index"));
+        let (device, port) = match place.map(|place| place.split_once(':').ok_or(place)) {
+            None => (None, None),
+            Some(Err(device)) => (Some(device.trim()), None),
+            Some(Ok((device, port))) => {
+                let port = plain_number(port.trim()).filter(|port| *port != 0);
+                let port =
+                    port.ok_or_else(|| invalid("a port number from 1 to 255 after the colon"))?;
+                (Some(device.trim()), Some(port))
+            }
+        };
+        if device == Some("") {
+            return Err(invalid("a device name before the index"));
         }
-        let port = match port {
-            None => None,
-            Some(port) => match plain_number(port) {
-                Some(0) | None => {
-                    let expected = "a port number from 1 to 255 after the colon";
-                    return Err(InvalidRule::new(token, expected));
-                }
-                port => port,
-            },
-        };
         Ok(Self {
-            device: Some(device.to_owned()),
+            device: device.map(str::to_owned),
             port,
             index,
         })
@@ -148,7 +130,6 @@ mod tests {
                 "{rules:?} on {name}:{port}"
             );
         }
-        assert_eq!(IndexRules::for_all(9).for_port("any", 1), Some(9));
     }
 
     #[test]

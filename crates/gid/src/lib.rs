@@ -7,30 +7,6 @@
 //! that works differs between hosts, containers and even reboots. So the choice is made here, by the
 //! *kind* of entry and never by its position, and it explains itself:
 //!
-//! ```
-//! use ibnet_gid::{Policy, select};
-//! use ibnet_verbs::LinkLayer;
-//!
-//! let tables = ibnet_gid::text::parse(
-//!     "0: RoCEv1 fe80::e42:a1ff:fe12:3456 on eth2
-//!      1: RoCEv2 fe80::e42:a1ff:fe12:3456 on eth2
-//!      2: RoCEv1 10.1.2.3 on eth2
-//!      3: RoCEv2 10.1.2.3 on eth2",
-//! )?;
-//! let selection = select(&tables[0].entries, LinkLayer::Ethernet, &Policy::default())?;
-//! assert_eq!(selection.entry.index, 3);
-//! assert_eq!(
-//!     selection.to_string(), // or `selection.table()`, in columns
-//!     "0: RoCEv1 fe80::e42:a1ff:fe12:3456 on eth2: older version\n\
-//!      1: RoCEv2 fe80::e42:a1ff:fe12:3456 on eth2: link-local\n\
-//!      2: RoCEv1 10.1.2.3 on eth2: older version\n\
-//!      3: RoCEv2 10.1.2.3 on eth2: chosen"
-//! );
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! On a real port the table is [`ibnet_verbs::Context::gid_table`]:
-//!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = ibnet_verbs::Library::load()?.devices()?.remove(0);
@@ -38,11 +14,18 @@
 //! let entries = context.gid_table(1, &ibnet_verbs::Sysfs::default())?;
 //! let link_layer = context.port(1)?.link_layer;
 //! match ibnet_gid::select(&entries, link_layer, &ibnet_gid::Policy::default()) {
-//!     Ok(selection) => println!("{}", selection.table()),
+//!     Ok(selection) => println!("{selection}"),
 //!     Err(error) => println!("{error}"),
 //! }
 //! # Ok(())
 //! # }
+//! ```
+//!
+//! ```text
+//! 0: RoCEv1 fe80::e42:a1ff:fe12:3456 on eth2: older version
+//! 1: RoCEv2 fe80::e42:a1ff:fe12:3456 on eth2: link-local
+//! 2: RoCEv1 10.1.2.3 on eth2: older version
+//! 3: RoCEv2 10.1.2.3 on eth2: chosen
 //! ```
 //!
 //! `cargo run -p ibnet-gid --example verdicts -- FILE` prints the verdicts on a table that someone
@@ -68,10 +51,8 @@
 //! interface that decides and not the order in which addresses came up, which differs between hosts.
 //! [`Policy::netdevs`] chooses another one, such as a VLAN.
 //!
-//! A [`Wish::Prefer`] moves entries in this order; it never leaves a port without a choice. Nor does
-//! a [`Wish::Ask`], but it weighs more than the whole order, and the verdict tells if it is not met.
-//! A [`Wish::Require`], a range or an index is a demand, and if no entry meets it, the error
-//! [`NoGid`] names it and lists the candidates.
+//! How much a wish of the policy weighs against this order, [`Wish`] says. If no entry meets the
+//! demands, the error [`NoGid`] names the demand and lists the candidates.
 //!
 //! # InfiniBand
 //!
@@ -81,10 +62,8 @@
 //!
 //! # What this crate does not do
 //!
-//! It reads no table, no file and no environment, and it keeps nothing: `verbs` reads the table, and
-//! the caller decides when. Entries can be compared, to see whether a table changed. The types of
-//! the policy read what users write (`"mlx5_0:1=3,mlx5_1=5".parse::<IndexRules>()`); where that comes
-//! from is the caller's.
+//! It reads no table, no file and no environment, and it keeps nothing: `ibnet_verbs` reads the table,
+//! and the caller decides when. Entries can be compared, to see whether a table changed.
 #![forbid(unsafe_code)]
 
 mod class;
@@ -95,8 +74,6 @@ mod policy;
 mod range;
 mod refusal;
 mod select;
-mod table;
-pub mod text;
 mod verdict;
 
 /// An entry of a port's GID table: what is chosen from.
@@ -106,9 +83,8 @@ pub use class::{AddressClass, classify, flid};
 pub use index::IndexRules;
 pub use invalid::InvalidRule;
 pub use netdevs::Netdevs;
-pub use policy::{Family, FlidIndex, Policy, RoceVersion, Wish};
+pub use policy::{Family, Policy, RoceVersion, Wish};
 pub use range::{AddressRange, AddressRanges};
 pub use refusal::{Cause, NoGid};
 pub use select::{Selection, select};
-pub use table::Table;
 pub use verdict::{Because, Rule, Verdict, VerdictKind};

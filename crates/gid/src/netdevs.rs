@@ -28,27 +28,21 @@ impl FromStr for Netdevs {
     type Err = InvalidRule;
 
     fn from_str(text: &str) -> Result<Self, InvalidRule> {
-        let names: Vec<String> = parts(text).map(name).collect::<Result<_, _>>()?;
-        if names.is_empty() {
-            return Err(InvalidRule::new(text, "names of network interfaces"));
+        let names: Vec<_> = parts(text).collect();
+        let is_wrong = |name: &&&str| !Netdev::is_name(name);
+        match names.iter().find(is_wrong) {
+            None if !names.is_empty() => Ok(Self(names.into_iter().map(str::to_owned).collect())),
+            wrong => Err(InvalidRule::new(
+                wrong.unwrap_or(&""),
+                "the name of a network interface, like eth2 or bond0.100",
+            )),
         }
-        Ok(Self(names))
     }
 }
 
 impl fmt::Display for Netdevs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join(","))
-    }
-}
-
-fn name(token: &str) -> Result<String, InvalidRule> {
-    match Netdev::is_name(token) {
-        true => Ok(token.to_owned()),
-        false => Err(InvalidRule::new(
-            token,
-            "the name of a network interface, like eth2 or bond0.100",
-        )),
     }
 }
 

@@ -6,23 +6,12 @@ use std::str::FromStr;
 use ibnet_verbs::GidType;
 
 use crate::class::AddressClass;
-use crate::invalid::{InvalidRule, plain_number};
+use crate::invalid::InvalidRule;
 use crate::netdevs::Netdevs;
 use crate::range::AddressRanges;
 
-/// What the user wants of the choice. The default has NCCL's defaults.
-///
-/// | field | default |
-/// |---|---|
-/// | `index` | none: chosen by kind |
-/// | `family` | IPv4 preferred |
-/// | `ranges` | any address |
-/// | `roce_version` | version 2 preferred |
-/// | `netdevs` | any interface |
-/// | `flid_index` | 1 |
-///
-/// All but the last are for RoCE and ignored on InfiniBand, as NCCL does; the last is for
-/// InfiniBand only.
+/// What the user wants of the choice. All but `flid_index` is for RoCE and ignored on InfiniBand, as
+/// NCCL does.
 ///
 /// ```
 /// use ibnet_gid::{Policy, Wish};
@@ -49,11 +38,13 @@ pub struct Policy {
     /// Which network interfaces come first, or alone: the way to choose between a port's own
     /// network and its VLANs. `None` for any.
     pub netdevs: Option<Wish<Netdevs>>,
-    /// On InfiniBand, the entry to use if it can be routed between subnets.
-    pub flid_index: FlidIndex,
+    /// On InfiniBand, the entry to use if its GID can be routed between subnets, that is, if its
+    /// FLID is not zero: see [`flid`](crate::flid). None to use the port's own GID always.
+    pub flid_index: Option<u8>,
 }
 
 impl Default for Policy {
+    /// IPv4 and version 2 preferred, everything allowed, as in NCCL.
     fn default() -> Self {
         Self {
             index: None,
@@ -61,7 +52,7 @@ impl Default for Policy {
             ranges: AddressRanges::default(),
             roce_version: Wish::Prefer(RoceVersion::V2),
             netdevs: None,
-            flid_index: FlidIndex::default(),
+            flid_index: Some(1),
         }
     }
 }
@@ -194,41 +185,5 @@ impl fmt::Display for RoceVersion {
             Self::V1 => "1",
             Self::V2 => "2",
         })
-    }
-}
-
-/// On InfiniBand, which entry is used if its GID can be routed between subnets, that is, if its
-/// FLID is not zero: see [`flid`](crate::flid). None to use the port's own GID always.
-///
-/// Read from a number up to 255; `-1` is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlidIndex(pub Option<u8>);
-
-impl Default for FlidIndex {
-    /// 1, as NCCL has it.
-    fn default() -> Self {
-        Self(Some(1))
-    }
-}
-
-impl FromStr for FlidIndex {
-    type Err = InvalidRule;
-
-    fn from_str(text: &str) -> Result<Self, InvalidRule> {
-        index_or_none(text).map(Self)
-    }
-}
-
-/// An index as queue pairs hold it, in 8 bits; `-1` is none.
-pub(crate) fn index_or_none(text: &str) -> Result<Option<u8>, InvalidRule> {
-    match text.trim() {
-        "-1" => Ok(None),
-        text => match plain_number(text) {
-            Some(index) => Ok(Some(index)),
-            None => Err(InvalidRule::new(
-                text,
-                "a GID index from 0 to 255, or -1 for none",
-            )),
-        },
     }
 }

@@ -1,13 +1,11 @@
 //! [`NoGid`]: why no entry was chosen, with all that was there.
 
-use ibnet_verbs::LinkLayer;
 use thiserror::Error;
 
 use crate::netdevs::Netdevs;
-use crate::policy::{Family, Policy, RoceVersion, Wish};
+use crate::policy::{Family, RoceVersion};
 use crate::range::AddressRanges;
-use crate::select::{is_infiniband, unmet};
-use crate::verdict::{Rule, Verdict};
+use crate::verdict::Verdict;
 
 /// How many entries an error lists. Tables of 256 are common, and most of it repeats.
 const LISTED: usize = 32;
@@ -17,8 +15,6 @@ const LISTED: usize = 32;
 #[error("no usable GID: {cause}{}", list(verdicts))]
 #[non_exhaustive]
 pub struct NoGid {
-    /// The link layer of the port.
-    pub link_layer: LinkLayer,
     /// What stands in the way.
     pub cause: Cause,
     /// One verdict for each entry of the table, in the table's order.
@@ -29,10 +25,6 @@ pub struct NoGid {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The table has no entries: usually the network interface is down or has no address.
-    #[error("the table is empty; has its network interface an address, and is it up?")]
-    EmptyTable,
-
     /// The index asked for is not in the table, or empty.
     #[error("index {0} was asked for (`index`), but the table has no such entry")]
     NoSuchIndex(u32),
@@ -67,51 +59,11 @@ pub enum Cause {
 }
 
 impl NoGid {
-    pub(crate) fn new(link_layer: LinkLayer, policy: &Policy, verdicts: Vec<Verdict>) -> Self {
-        Self {
-            link_layer,
-            cause: cause(link_layer, policy, &verdicts),
-            verdicts,
-        }
-    }
-
     /// The entries that another policy could choose.
     pub fn candidates(&self) -> impl Iterator<Item = &Verdict> {
         self.verdicts
             .iter()
             .filter(|verdict| verdict.is_candidate())
-    }
-}
-
-fn cause(link_layer: LinkLayer, policy: &Policy, verdicts: &[Verdict]) -> Cause {
-    if let Some(index) = policy.index
-        && !is_infiniband(link_layer)
-    {
-        let is_there = verdicts.iter().any(|verdict| verdict.entry.index == index);
-        return match is_there {
-            true => Cause::UnusableIndex(index),
-            false => Cause::NoSuchIndex(index),
-        };
-    }
-    if verdicts.is_empty() {
-        return Cause::EmptyTable;
-    }
-    let mut candidates = verdicts.iter().filter(|verdict| verdict.is_candidate());
-    let Some(first) = candidates.next() else {
-        return Cause::Unusable;
-    };
-    // A demand that no candidate meets is to blame alone.
-    let others: Vec<_> = candidates.collect();
-    let to_blame = unmet(&first.entry, policy).find(|rule| {
-        let breaks_it = |other: &&Verdict| unmet(&other.entry, policy).any(|own| own == *rule);
-        others.iter().all(breaks_it)
-    });
-    match (to_blame, policy.netdevs.as_ref().and_then(Wish::required)) {
-        (Some(Rule::Range), _) => Cause::Ranges(policy.ranges.clone()),
-        (Some(Rule::Family(family)), _) => Cause::Family(family),
-        (Some(Rule::Version(version)), _) => Cause::Version(version),
-        (Some(Rule::Netdev), Some(netdevs)) => Cause::Netdevs(netdevs.clone()),
-        _ => Cause::Together,
     }
 }
 
@@ -122,7 +74,7 @@ fn list(verdicts: &[Verdict]) -> String {
     let lines = candidates.into_iter().chain(others).take(LISTED);
     let lines: Vec<_> = lines.map(Verdict::to_string).collect();
     if lines.is_empty() {
-        return String::new();
+        return "; the table is empty".to_owned();
     }
     let more = match verdicts.len().saturating_sub(LISTED) {
         0 => String::new(),

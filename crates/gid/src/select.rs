@@ -1,12 +1,13 @@
 //! The choice itself: a table, a link layer and a policy in; an entry and the reasons out.
 
-use ibnet_verbs::{Gid, LinkLayer, NetdevKind};
+use std::fmt;
 
-use crate::Entry;
+use ibnet_verbs::{Gid, GidTableEntry as Entry, LinkLayer, NetdevKind};
+
 use crate::class::{AddressClass, classify, flid};
 use crate::netdevs::Netdevs;
 use crate::policy::{Family, Policy, RoceVersion, Wish};
-use crate::refusal::NoGid;
+use crate::refusal::{Cause, NoGid};
 use crate::verdict::{Because, Rule, Verdict, VerdictKind};
 
 /// The chosen entry, with what was thought of every other.
@@ -26,6 +27,14 @@ impl Selection {
         let ties = self.verdicts.iter();
         ties.filter(|verdict| verdict.kind == VerdictKind::HigherIndex)
             .map(|verdict| &verdict.entry)
+    }
+}
+
+impl fmt::Display for Selection {
+    /// One line for each entry.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.verdicts.iter().map(Verdict::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -60,12 +69,15 @@ pub fn select(
             entry: verdict.entry.clone(),
             verdicts,
         }),
-        None => Err(NoGid::new(link_layer, policy, verdicts)),
+        None => Err(NoGid {
+            cause: cause(link_layer, policy, &verdicts),
+            verdicts,
+        }),
     }
 }
 
 /// A driver that names no link layer is older than the others.
-pub(crate) fn is_infiniband(link_layer: LinkLayer) -> bool {
+fn is_infiniband(link_layer: LinkLayer) -> bool {
     matches!(link_layer, LinkLayer::InfiniBand | LinkLayer::Unspecified)
 }
 
@@ -75,34 +87,24 @@ pub(crate) fn is_infiniband(link_layer: LinkLayer) -> bool {
 /// Any unicast GID will do: the subnet prefix may still be the default `fe80::`. The network
 /// interface does not matter, because IP over InfiniBand has no part in it.
 fn infiniband(entries: &[Entry], policy: &Policy) -> Vec<VerdictKind> {
-    let is_usable = |entry: &&Entry| skipped(entry, false).is_none();
-    let wanted = policy.flid_index.0.map(u32::from);
-    let routable = entries
-        .iter()
-        .filter(is_usable)
-        .find(|entry| Some(entry.index) == wanted && flid(&entry.gid) != 0);
-    let own = entries
-        .iter()
-        .filter(is_usable)
-        .min_by_key(|entry| tie(entry));
-    let (chosen, because, other) = match routable {
-        Some(entry) => {
-            let because = Because::Routable(flid(&entry.gid));
-            (Some(entry), because, VerdictKind::LessRoutable)
-        }
-        None => {
-            // If the port's own GID cannot be read, an alias will do.
-            let because = match own {
-                Some(entry) if entry.index == 0 => Because::Own,
-                _ => Because::Order,
-            };
-            (own, because, VerdictKind::Alias)
-        }
+    let usable = || {
+        entries
+            .iter()
+            .filter(|entry| skipped(entry, false).is_none())
+    };
+    let wanted = policy.flid_index.map(u32::from);
+    let routable = usable().find(|entry| Some(entry.index) == wanted && flid(&entry.gid) != 0);
+    let own = usable().min_by_key(|entry| tie(entry));
+    let (chosen, because) = match (routable, own) {
+        (Some(entry), _) => (routable, Because::Routable(flid(&entry.gid))),
+        (None, Some(entry)) if entry.index == 0 => (own, Because::Own),
+        // If the port's own GID cannot be read, an alias will do.
+        (None, _) => (own, Because::Order),
     };
     let judge = |entry: &Entry| match skipped(entry, false) {
         Some(kind) => kind,
         None if is_same(entry, chosen) => VerdictKind::Chosen(because),
-        None => other,
+        None => VerdictKind::Alias,
     };
     entries.iter().map(judge).collect()
 }
@@ -180,45 +182,39 @@ fn fit(entry: &Entry, policy: &Policy) -> Result<Rank, VerdictKind> {
 }
 
 /// The demands of the policy that an entry does not meet.
-pub(crate) fn unmet(entry: &Entry, policy: &Policy) -> impl Iterator<Item = Rule> {
+fn unmet(entry: &Entry, policy: &Policy) -> impl Iterator<Item = Rule> {
     let range = !policy.ranges.allow(&entry.gid);
     let netdevs = policy.netdevs.as_ref().and_then(Wish::required);
-    [
-        range.then_some(Rule::Range),
-        other_family(entry, policy.family.required()),
-        other_version(entry, policy.roce_version.required()),
-        netdevs.and_then(|netdevs| other_netdev(entry, netdevs)),
-    ]
-    .into_iter()
-    .flatten()
+    let (family, version) = (policy.family.required(), policy.roce_version.required());
+    let others = broken(entry, family, version, netdevs);
+    let range = range.then_some(Rule::Range);
+    range.into_iter().chain(others.into_iter().flatten())
 }
 
 /// What the policy asks for, but does not demand, and an entry does not have.
 fn missed(entry: &Entry, policy: &Policy) -> [Option<Rule>; 3] {
     let netdevs = policy.netdevs.as_ref().and_then(Wish::asked);
-    [
-        other_family(entry, policy.family.asked()),
-        other_version(entry, policy.roce_version.asked()),
-        netdevs.and_then(|netdevs| other_netdev(entry, netdevs)),
-    ]
+    let (family, version) = (policy.family.asked(), policy.roce_version.asked());
+    broken(entry, family, version, netdevs)
 }
 
-fn other_family(entry: &Entry, family: Option<&Family>) -> Option<Rule> {
+fn broken(
+    entry: &Entry,
+    family: Option<&Family>,
+    version: Option<&RoceVersion>,
+    netdevs: Option<&Netdevs>,
+) -> [Option<Rule>; 3] {
     let class = classify(&entry.gid);
-    family
-        .filter(|family| !family.includes(class))
-        .map(|family| Rule::Family(*family))
-}
-
-fn other_version(entry: &Entry, version: Option<&RoceVersion>) -> Option<Rule> {
-    version
-        .filter(|version| RoceVersion::of(entry.gid_type) != Some(**version))
-        .map(|version| Rule::Version(*version))
-}
-
-fn other_netdev(entry: &Entry, netdevs: &Netdevs) -> Option<Rule> {
-    let is_other = netdevs.place(entry.netdev.as_ref()).is_none();
-    is_other.then_some(Rule::Netdev)
+    let own = RoceVersion::of(entry.gid_type);
+    let netdev = entry.netdev.as_ref();
+    let family = family.filter(|family| !family.includes(class));
+    let version = version.filter(|version| own != Some(**version));
+    let netdevs = netdevs.filter(|netdevs| netdevs.place(netdev).is_none());
+    [
+        family.map(|family| Rule::Family(*family)),
+        version.map(|version| Rule::Version(*version)),
+        netdevs.map(|_| Rule::Netdev),
+    ]
 }
 
 /// The order of preference: less is better, and the upper fields weigh more.
@@ -290,11 +286,7 @@ fn why_not(
     } else if mine.is_tunnel != theirs.is_tunnel {
         VerdictKind::SideNetdev(NetdevKind::Tunnel)
     } else if mine.version != theirs.version {
-        match RoceVersion::of(entry.gid_type) {
-            Some(RoceVersion::V1) => VerdictKind::OlderVersion,
-            Some(RoceVersion::V2) => VerdictKind::NewerVersion,
-            None => VerdictKind::UnknownType,
-        }
+        VerdictKind::OtherVersion(RoceVersion::of(entry.gid_type))
     } else if mine.address != theirs.address {
         VerdictKind::LesserAddress(classify(&entry.gid))
     } else if entry.gid == chosen.gid {
@@ -304,5 +296,35 @@ fn why_not(
             Some(kind) if mine.netdev != theirs.netdev => VerdictKind::SideNetdev(kind),
             _ => VerdictKind::HigherIndex,
         }
+    }
+}
+
+/// What stands in the way, if no verdict is that an entry is chosen.
+fn cause(link_layer: LinkLayer, policy: &Policy, verdicts: &[Verdict]) -> Cause {
+    if let Some(index) = policy.index
+        && !is_infiniband(link_layer)
+    {
+        let is_there = verdicts.iter().any(|verdict| verdict.entry.index == index);
+        return match is_there {
+            true => Cause::UnusableIndex(index),
+            false => Cause::NoSuchIndex(index),
+        };
+    }
+    let mut candidates = verdicts.iter().filter(|verdict| verdict.is_candidate());
+    let Some(first) = candidates.next() else {
+        return Cause::Unusable;
+    };
+    // A demand that no candidate meets is to blame alone.
+    let others: Vec<_> = candidates.collect();
+    let to_blame = unmet(&first.entry, policy).find(|rule| {
+        let breaks_it = |other: &&Verdict| unmet(&other.entry, policy).any(|own| own == *rule);
+        others.iter().all(breaks_it)
+    });
+    match (to_blame, policy.netdevs.as_ref().and_then(Wish::required)) {
+        (Some(Rule::Range), _) => Cause::Ranges(policy.ranges.clone()),
+        (Some(Rule::Family(family)), _) => Cause::Family(family),
+        (Some(Rule::Version(version)), _) => Cause::Version(version),
+        (Some(Rule::Netdev), Some(netdevs)) => Cause::Netdevs(netdevs.clone()),
+        _ => Cause::Together,
     }
 }

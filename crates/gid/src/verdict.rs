@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use ibnet_verbs::NetdevKind;
+use ibnet_verbs::{GidTableEntry as Entry, GidType, Netdev, NetdevKind};
 
-use crate::Entry;
 use crate::class::AddressClass;
 use crate::policy::{Family, RoceVersion};
-use crate::text::Content;
 
 /// What was thought of one entry, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,24 +27,17 @@ pub enum VerdictKind {
     OtherNetdev,
     /// It could be used, but it is on an interface of this kind, and the chosen one is not.
     SideNetdev(NetdevKind),
-    /// It could be used, but the chosen one has the newer RoCE version.
-    OlderVersion,
-    /// It could be used, but the chosen one has the older RoCE version, which is preferred.
-    NewerVersion,
-    /// It could be used, but its type is not known, and that of the chosen one is.
-    UnknownType,
+    /// It could be used, but its RoCE version, or a type that is not known, comes after that of the
+    /// chosen one.
+    OtherVersion(Option<RoceVersion>),
     /// It could be used, but the chosen one has the better kind of address.
     LesserAddress(AddressClass),
     /// It has the same address as the chosen one, of this index, on another interface.
     SameAddress(u32),
     /// It is as good as the chosen one, which has the lower index.
     HigherIndex,
-
-    /// InfiniBand: another GID of the port than its own.
+    /// InfiniBand: another GID of the port than the chosen one.
     Alias,
-    /// InfiniBand: the chosen one can be routed between subnets.
-    LessRoutable,
-
     /// It does not meet this demand of the policy; or has not what it asks for, and the chosen one
     /// has.
     Excluded(Rule),
@@ -113,27 +104,8 @@ impl fmt::Display for Verdict {
     /// 3: RoCEv2 10.1.2.3 on eth2: chosen
     /// ```
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.entry.index)?;
-        let content = Content(&self.entry).to_string();
-        if !content.is_empty() {
-            write!(f, "{content}: ")?;
-        }
-        self.judgement().fmt(f)
-    }
-}
-
-/// The part of a [`Verdict`] behind the entry, in words.
-pub(crate) struct Judgement<'a>(&'a Verdict);
-
-impl Verdict {
-    pub(crate) fn judgement(&self) -> Judgement<'_> {
-        Judgement(self)
-    }
-}
-
-impl fmt::Display for Judgement<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verdict { entry, kind } = self.0;
+        let Self { entry, kind } = self;
+        write!(f, "{}: {}", entry.index, content(entry))?;
         match kind {
             VerdictKind::Chosen(Because::Order) => f.write_str("chosen"),
             VerdictKind::Chosen(Because::Despite(missed)) => {
@@ -166,14 +138,15 @@ impl fmt::Display for Judgement<'_> {
                 f.write_str("on a tunnel, which does not carry RoCE")
             }
             VerdictKind::SideNetdev(_) => f.write_str("on another interface"),
-            VerdictKind::OlderVersion => f.write_str("older version"),
-            VerdictKind::NewerVersion => f.write_str("newer version than preferred"),
-            VerdictKind::UnknownType => f.write_str("type not known"),
+            VerdictKind::OtherVersion(Some(RoceVersion::V1)) => f.write_str("older version"),
+            VerdictKind::OtherVersion(Some(RoceVersion::V2)) => {
+                f.write_str("newer version than preferred")
+            }
+            VerdictKind::OtherVersion(None) => f.write_str("type not known"),
             VerdictKind::LesserAddress(class) | VerdictKind::Unusable(class) => class.fmt(f),
             VerdictKind::SameAddress(index) => write!(f, "same address as {index}"),
             VerdictKind::HigherIndex => f.write_str("as good, higher index"),
             VerdictKind::Alias => f.write_str("another GID of the port"),
-            VerdictKind::LessRoutable => f.write_str("not the routable one"),
             VerdictKind::Excluded(rule) => rule.fmt(f),
             VerdictKind::Down => f.write_str("interface is down"),
             VerdictKind::Unreadable => {
@@ -195,5 +168,47 @@ impl fmt::Display for Rule {
             }
             Self::Netdev => f.write_str("not on an interface asked for"),
         }
+    }
+}
+
+/// An entry without its index: `RoCEv2 10.1.2.3 on eth2.100 (vlan, down): `. Nothing if nothing of
+/// it is known.
+fn content(entry: &Entry) -> String {
+    let Entry { gid, netdev, .. } = entry;
+    let is_unknown = gid.is_zero() && entry.gid_type.is_none() && netdev.is_none();
+    if is_unknown && entry.unreadable.is_some() {
+        return String::new();
+    }
+    let gid_type = match entry.gid_type {
+        Some(GidType::InfiniBand) => "InfiniBand",
+        Some(GidType::RoceV1) => "RoCEv1",
+        Some(GidType::RoceV2) => "RoCEv2",
+        Some(GidType::Unknown(raw)) => &format!("type-{raw}"),
+        None => "type-unknown",
+    };
+    let address = match gid.to_ipv6().to_ipv4_mapped() {
+        Some(v4) => v4.to_string(),
+        None => gid.to_string(),
+    };
+    match netdev {
+        Some(netdev) => format!("{gid_type} {address} on {netdev}{}: ", remarks(netdev)),
+        None => format!("{gid_type} {address}: "),
+    }
+}
+
+/// What is remarkable about an interface, in brackets. Nothing if nothing is.
+fn remarks(netdev: &Netdev) -> String {
+    let kind = match netdev.kind {
+        Some(NetdevKind::Bond) => Some("bond"),
+        Some(NetdevKind::BondMember) => Some("slave"),
+        Some(NetdevKind::Vlan) => Some("vlan"),
+        Some(NetdevKind::Tunnel) => Some("tunnel"),
+        _ => None,
+    };
+    let down = (netdev.up == Some(false)).then_some("down");
+    let words: Vec<_> = kind.into_iter().chain(down).collect();
+    match words[..] {
+        [] => String::new(),
+        _ => format!(" ({})", words.join(", ")),
     }
 }

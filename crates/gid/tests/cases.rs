@@ -3,6 +3,8 @@
 
 #[path = "../examples/verdicts/settings.rs"]
 mod settings;
+#[path = "../examples/verdicts/text/mod.rs"]
+mod text;
 
 use ibnet_gid::{Because, VerdictKind, select};
 use ibnet_verbs::GidType;
@@ -14,8 +16,8 @@ fn answers(text: &str, given: &[&str]) -> Vec<(String, Option<u32>, Vec<u32>)> {
     for setting in given {
         settings.set(setting).unwrap();
     }
-    let tables = ibnet_gid::text::parse(text).unwrap();
-    let answer = |table: &ibnet_gid::text::PortTable| {
+    let tables = text::parse(text).unwrap();
+    let answer = |table: &text::PortTable| {
         let policy = settings.policy(table.port.as_ref());
         let selection = select(&table.entries, table.link_layer, &policy).ok();
         let ties = selection.iter().flat_map(|selection| selection.ties());
@@ -100,7 +102,7 @@ fn tables_of_ibv_devinfo_are_read() {
             ("mlx5_2:1 Ethernet".to_owned(), Some(4)),
         ]
     );
-    let types = ibnet_gid::text::parse(text).unwrap();
+    let types = text::parse(text).unwrap();
     let types = types.iter().map(|table| table.entries[0].gid_type);
     let [infiniband, v1, v2, _] = types.collect::<Vec<_>>()[..] else {
         panic!("four tables");
@@ -109,7 +111,7 @@ fn tables_of_ibv_devinfo_are_read() {
         [infiniband, v1, v2],
         [GidType::InfiniBand, GidType::RoceV1, GidType::RoceV2].map(Some)
     );
-    let error = ibnet_gid::text::parse("hca_id: a\n port: 1\n GID[ 0]: 10.1.2").unwrap_err();
+    let error = text::parse("hca_id: a\n port: 1\n GID[ 0]: 10.1.2").unwrap_err();
     assert_eq!((error.line, error.token.as_str()), (3, "10.1.2"));
 }
 
@@ -175,14 +177,14 @@ fn listings_of_sysfs_are_read() {
         let expected = ("mlx5_0:1 Ethernet".to_owned(), Some(1));
         assert_eq!(answer(&text, &[]), expected, "{text}");
         // The empty entry is none.
-        assert_eq!(ibnet_gid::text::parse(&text).unwrap()[0].entries.len(), 3);
+        assert_eq!(text::parse(&text).unwrap()[0].entries.len(), 3);
     }
     let relative = lines(&|file, content| format!("{file}:{content}\n"));
     assert_eq!(answer(&relative, &[]), ("Ethernet".to_owned(), Some(1)));
 
     let infiniband = "gids/0:fe80:0000:0000:0000:0a0b:0c03:0011:2233\ngid_attrs/types/0:IB/RoCE v1";
     assert_eq!(answer(infiniband, &[]), ("InfiniBand".to_owned(), Some(0)));
-    let error = ibnet_gid::text::parse("/sys/class/infiniband/a/ports/1/gids/0:zzz").unwrap_err();
+    let error = text::parse("/sys/class/infiniband/a/ports/1/gids/0:zzz").unwrap_err();
     assert_eq!(error.token, "zzz");
 }
 
@@ -194,7 +196,7 @@ fn an_interface_is_a_vlan_if_it_is_named_like_one() {
     assert_eq!(answer(text, &[]).1, Some(1));
     for other in ["eth2.x", "eth2.4095", "eth2.0", ".7", "eth2.", "eth27"] {
         let text = format!("0 v2 10.7.2.3 on {other}\n1 v2 10.1.2.3 on eth2");
-        let tables = ibnet_gid::text::parse(&text).unwrap();
+        let tables = text::parse(&text).unwrap();
         let selection = select(
             &tables[0].entries,
             tables[0].link_layer,
@@ -208,7 +210,7 @@ fn an_interface_is_a_vlan_if_it_is_named_like_one() {
 fn what_is_asked_for_in_vain_is_told() {
     let mut settings = Settings::default();
     settings.set("NCCL_IB_ADDR_FAMILY=AF_INET6").unwrap();
-    let tables = ibnet_gid::text::parse("mlx5_0:1 Ethernet\n3 v2 10.1.2.3 on eth2").unwrap();
+    let tables = text::parse("mlx5_0:1 Ethernet\n3 v2 10.1.2.3 on eth2").unwrap();
     let policy = settings.policy(None);
     let selection = select(&tables[0].entries, tables[0].link_layer, &policy).unwrap();
     let kind = selection.verdicts[0].kind;

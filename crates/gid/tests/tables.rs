@@ -1,6 +1,6 @@
 //! Real layouts of GID tables, each with the expected verdict on every entry.
 //!
-//! A case in `tests/tables/*.txt` reads as what the crate prints. `text::parse` ignores the
+//! A case in `tests/tables/*.txt` reads as what the crate prints. The reader ignores the
 //! verdicts, so that the entries are read, judged and printed again, and must come out as they are
 //! in the file:
 //!
@@ -15,13 +15,15 @@
 
 #[path = "../examples/verdicts/settings.rs"]
 mod settings;
+#[path = "../examples/verdicts/text/mod.rs"]
+mod text;
 
 use std::fmt::Write;
 
-use ibnet_gid::text::PortTable;
 use ibnet_gid::{Policy, select};
 
 use settings::Settings;
+use text::PortTable;
 
 struct Case {
     name: &'static str,
@@ -60,7 +62,7 @@ fn case(text: &'static str) -> Case {
         name,
         settings,
         text: expected,
-        ports: ibnet_gid::text::parse(&table).unwrap_or_else(|error| panic!("{name}: {error}")),
+        ports: text::parse(&table).unwrap_or_else(|error| panic!("{name}: {error}")),
     }
 }
 

@@ -137,15 +137,16 @@ fn table(text: &mut String, port: &PortReport) -> std::fmt::Result {
         Ok(index) => writeln!(text, ", P_Key index {index}")?,
         Err(error) => writeln!(text, "\n    {error}")?,
     }
-    let table = match &port.gid {
-        Ok(selection) => selection.table(),
+    let verdicts = match &port.gid {
+        Ok(selection) => &selection.verdicts,
         Err(error) => {
             writeln!(text, "    no GID: {}", error.cause)?;
-            error.table()
+            &error.verdicts
         }
     };
-    for line in table.to_string().lines() {
-        writeln!(text, "      {line}")?;
+    for verdict in verdicts {
+        let star = if verdict.is_chosen() { '*' } else { ' ' };
+        writeln!(text, "    {star} {verdict}")?;
     }
     Ok(())
 }

@@ -6,17 +6,18 @@
 //! $ cargo run -p ibnet-gid --example verdicts -- crates/gid/examples/vlan.txt netdev=ens1f0.100
 //! ```
 //!
-//! The text has a line for each entry, in any of the forms that `ibnet_gid::text::parse` describes.
+//! The text has a line for each entry, in any of the forms that `text::parse` describes.
 
 mod settings;
+mod text;
 
 use std::error::Error;
 use std::io::Read;
 use std::process::ExitCode;
 
-use ibnet_gid::text::PortTable;
-
+use ibnet_gid::Verdict;
 use settings::Settings;
+use text::PortTable;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -47,7 +48,7 @@ fn run(file: &str, given: &[String]) -> Result<bool, Box<dyn Error>> {
             .set(setting)
             .map_err(|error| format!("{setting}: {error}"))?;
     }
-    let tables = ibnet_gid::text::parse(&read(file).map_err(|error| format!("{file}: {error}"))?)
+    let tables = text::parse(&read(file).map_err(|error| format!("{file}: {error}"))?)
         .map_err(|error| format!("{file}: {error}"))?;
     if tables.is_empty() {
         return Err(format!("{file}: there is no table in it").into());
@@ -86,12 +87,13 @@ fn show(table: &PortTable, settings: &Settings) -> bool {
                     ties.join(", ")
                 );
             }
-            println!("{}\n", selection.table());
+            println!("{selection}\n");
             true
         }
         Err(error) => {
             println!("{title}: no GID: {}", error.cause);
-            println!("{}\n", error.table());
+            let lines: Vec<_> = error.verdicts.iter().map(Verdict::to_string).collect();
+            println!("{}\n", lines.join("\n"));
             false
         }
     }

@@ -33,7 +33,12 @@ impl Settings {
             "NCCL_IB_ADDR_FAMILY" => policy.family = Wish::Ask(value.parse()?),
             "NCCL_IB_ADDR_RANGE" => policy.ranges = value.parse()?,
             "NCCL_IB_ROCE_VERSION_NUM" => policy.roce_version = Wish::Ask(value.parse()?),
-            "NCCL_IB_ROUTABLE_FLID_GID_INDEX" => policy.flid_index = value.parse()?,
+            "NCCL_IB_ROUTABLE_FLID_GID_INDEX" => {
+                policy.flid_index = match value {
+                    "-1" => None,
+                    index => Some(index.parse()?),
+                }
+            }
             "require-family" => policy.family = Wish::Require(value.parse()?),
             "require-version" => policy.roce_version = Wish::Require(value.parse()?),
             "netdev" => policy.netdevs = Some(Wish::Require(value.parse()?)),

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ibnet_gid::{FlidIndex, InvalidRule, Wish};
+use ibnet_gid::{InvalidRule, Wish};
 use thiserror::Error;
 
 use super::form::{Form, choice, flag, number, number_or_none, text};
@@ -165,7 +165,7 @@ settings! {
             asked(Reading::Number, "1 or 2", ibnet_gid::RoceVersion::to_string),
             means "RoCE: GIDs of this version of the protocol; others only on a port that has none, with a warning.",
         "NCCL_IB_ROUTABLE_FLID_GID_INDEX" sets flid_index:
-            number_or_none(255).map(FlidIndex, |index| index.0),
+            number_or_none(255),
             means "InfiniBand: use this GID if it can be routed between subnets; -1 for none.",
         "IBNET_GID_NETDEVS" sets netdevs: text("a list like `eth2.100,bond0`", |text| {
             rule(text).map(Wish::Require)

@@ -108,7 +108,7 @@ fn what_is_set_about_gids_weighs_more_than_the_order() {
         parsed.gid.roce_version,
         Wish::Ask(ibnet_gid::RoceVersion::V1)
     );
-    assert_eq!(parsed.gid.flid_index, ibnet_gid::FlidIndex(Some(2)));
+    assert_eq!(parsed.gid.flid_index, Some(2));
     assert!(matches!(parsed.gid.netdevs, Some(Wish::Require(_))));
     // Nothing set demands nothing.
     assert_eq!(config(&[]).unwrap().gid, ibnet_gid::Policy::default());

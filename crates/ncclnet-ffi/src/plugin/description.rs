@@ -92,30 +92,35 @@ fn choice(selection: &ibnet::gid::Selection) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::net::Ipv6Addr;
+
     use ibnet::gid;
-    use ibnet_verbs::GidTableEntry;
+    use ibnet_verbs::{GidTableEntry, GidType, Netdev};
 
     use super::*;
 
-    /// A table in the words of `show_gids`, as in the tests of `gid`.
-    fn entries(text: &str) -> Vec<GidTableEntry> {
-        gid::text::parse(text).unwrap().remove(0).entries
+    fn chosen_of(table: &[GidTableEntry]) -> String {
+        choice(&gid::select(table, LinkLayer::Ethernet, &gid::Policy::default()).unwrap())
     }
 
-    fn chosen_of(text: &str) -> String {
-        let policy = gid::Policy::default();
-        choice(&gid::select(&entries(text), LinkLayer::Ethernet, &policy).unwrap())
+    fn entry(index: u32, gid_type: GidType, address: &str) -> GidTableEntry {
+        GidTableEntry {
+            index,
+            gid: address.parse::<Ipv6Addr>().unwrap().into(),
+            gid_type: Some(gid_type),
+            netdev: Some(Netdev::named("eth2")),
+            unreadable: None,
+        }
     }
 
     #[test]
     fn the_choice_comes_first_and_the_others_say_why_not() {
-        let line = chosen_of(
-            "mlx5_0:1 Ethernet\n\
-             0: RoCEv1 fe80::1 on eth2\n\
-             1: RoCEv2 fe80::1 on eth2\n\
-             2: RoCEv1 10.1.2.3 on eth2\n\
-             3: RoCEv2 10.1.2.3 on eth2\n",
-        );
+        let line = chosen_of(&[
+            entry(0, GidType::RoceV1, "fe80::1"),
+            entry(1, GidType::RoceV2, "fe80::1"),
+            entry(2, GidType::RoceV1, "::ffff:10.1.2.3"),
+            entry(3, GidType::RoceV2, "::ffff:10.1.2.3"),
+        ]);
         assert!(
             line.starts_with("GID 3: RoCEv2 10.1.2.3 on eth2: chosen; not 0: "),
             "{line}"
@@ -129,10 +134,14 @@ mod tests {
 
     #[test]
     fn a_long_table_is_cut() {
-        let rows: Vec<String> = (0..40)
-            .map(|index| format!("{index}: RoCEv2 10.1.2.{} on eth2", index + 1))
-            .collect();
-        let line = chosen_of(&format!("mlx5_0:1 Ethernet\n{}\n", rows.join("\n")));
+        let row = |index| {
+            entry(
+                index,
+                GidType::RoceV2,
+                &format!("::ffff:10.1.2.{}", index + 1),
+            )
+        };
+        let line = chosen_of(&(0..40).map(row).collect::<Vec<_>>());
         assert!(line.starts_with("GID 0: "), "{line}");
         assert!(line.ends_with("; nor 33 more"), "{line}");
     }

@@ -5,7 +5,7 @@ use ibnet_verbs::{GidType, LinkLayer};
 
 use super::kernels_type;
 use super::parse::{Refused, gid, index_number, link_layer_named, port_number};
-use crate::Entry;
+use ibnet_gid::Entry;
 
 /// Where in the text a line is.
 #[derive(Default)]

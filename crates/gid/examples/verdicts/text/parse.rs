@@ -1,27 +1,40 @@
 //! Reading tables from text. Any text is either understood or refused with the line and the part
 //! that was not; none makes it panic.
 
+use std::error::Error;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ibnet_verbs::{Gid, GidType, LinkLayer, Netdev, NetdevKind};
-use thiserror::Error;
 
 use super::devinfo::{self, Devinfo};
 use super::sysfs::{self, File};
 use super::{DOWN, ETHERNET, INFINIBAND, KINDS, PortTable};
-use crate::Entry;
+use ibnet_gid::Entry;
 
 /// A line that is no part of a table.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("line {line}: {token:?}: expected {expected}")]
-pub struct InvalidLine {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidLine {
     /// Its number, from 1.
-    pub line: usize,
+    pub(crate) line: usize,
     /// The part that was not understood; empty if something is missing.
-    pub token: String,
+    pub(crate) token: String,
     /// What should be in its place.
-    pub expected: &'static str,
+    pub(crate) expected: &'static str,
 }
+
+impl fmt::Display for InvalidLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            line,
+            token,
+            expected,
+        } = self;
+        write!(f, "line {line}: {token:?}: expected {expected}")
+    }
+}
+
+impl Error for InvalidLine {}
 
 /// What was not understood, and what was expected.
 pub(super) type Refused<'a> = (&'a str, &'static str);
@@ -55,16 +68,9 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// does not name the link layer, a port is InfiniBand if nothing of it is on an interface, of version
 /// 2 or an IPv4 address.
 ///
-/// ```
-/// let tables = ibnet_gid::text::parse("mlx5_0:1 Ethernet\n 3: RoCEv2 10.1.2.3 on eth2: chosen\n")?;
-/// assert_eq!(tables[0].port, Some(("mlx5_0".to_owned(), 1)));
-/// assert_eq!(tables[0].entries[0].index, 3);
-/// # Ok::<(), ibnet_gid::text::InvalidLine>(())
-/// ```
-///
 /// # Errors
 /// [`InvalidLine`] for the first line that is none of these.
-pub fn parse(text: &str) -> Result<Vec<PortTable>, InvalidLine> {
+pub(crate) fn parse(text: &str) -> Result<Vec<PortTable>, InvalidLine> {
     let mut tables = Tables::default();
     let is_blank = |c: char| c.is_whitespace() || c == BYTE_ORDER_MARK;
     for (number, line) in text.lines().enumerate() {

@@ -5,7 +5,7 @@ use ibnet_verbs::Gid;
 
 use super::kernels_type;
 use super::parse::{Draft, Refused, gid, index_number, link_layer_named, netdev, port_number};
-use crate::Entry;
+use ibnet_gid::Entry;
 
 /// A file that tells something about a table of GIDs.
 pub(super) struct File {

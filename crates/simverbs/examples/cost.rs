@@ -13,7 +13,7 @@ use ibnet_simverbs::{DeviceSpec, Fabric};
 use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, GidType, GlobalRoute,
     InitAttributes, MemoryRegion, Mtu, QueuePair, QueuePairOptions, ReadyToReceive, ReadyToSend,
-    RecvRequest, RemoteAddress, SendRequest, Sge, WorkCompletion,
+    RecvRequest, RemoteAddress, SendRequest, Sge, Sysfs, WorkCompletion,
 };
 
 const LENGTH: usize = 4 << 20;
@@ -44,9 +44,9 @@ impl End {
             max_inline: 64,
             signal_all: false,
         })?;
-        let entries = context.gid_entries(1)?;
+        let entries = context.gid_table(1, &Sysfs::default())?;
         let mut usable = entries.iter().rev();
-        let entry = usable.find(|entry| entry.gid_type == GidType::RoceV2);
+        let entry = usable.find(|entry| entry.gid_type == Some(GidType::RoceV2));
         let entry = entry.ok_or("no RoCE v2 address")?;
         let gid = GlobalRoute {
             dgid: entry.gid,
@@ -78,7 +78,7 @@ impl End {
             address: AddressVector {
                 port: 1,
                 service_level: 0,
-                destination: Destination::Global(GlobalRoute {
+                destination: Destination::global(GlobalRoute {
                     dgid: peer.gid.dgid,
                     ..self.gid
                 }),

@@ -6,7 +6,8 @@ use ibverbs_sys::{ibv_ah_attr, ibv_global_route};
 
 use crate::gid::Gid;
 
-/// The way to a peer (`struct ibv_ah_attr`, ibv_modify_qp(3)).
+/// The way to a peer (`struct ibv_ah_attr`, ibv_modify_qp(3)), by the first of the own local
+/// identifiers and at any rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressVector {
     /// The local port, from 1.
@@ -19,56 +20,27 @@ pub struct AddressVector {
 
 /// The address of a peer: local, global, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// In the same InfiniBand subnet, without a global route header.
-    Lid {
-        /// The peer's local identifier.
-        lid: u16,
-        /// Which of the 2^lmc local identifiers of the own port to send from.
-        src_path_bits: u8,
-        /// A cap on the rate, as an `IBV_RATE_*` code; 0 for none.
-        static_rate: u8,
-    },
-    /// By GID only: RoCE.
-    Global(GlobalRoute),
-    /// InfiniBand with a global route header: to another subnet, or where the port demands it
-    /// ([`PortAttributes::grh_required`](crate::PortAttributes::grh_required)).
-    LidAndGlobal {
-        /// The local identifier of the peer, or of the router on the way to it.
-        lid: u16,
-        /// Which of the 2^lmc local identifiers of the own port to send from.
-        src_path_bits: u8,
-        /// A cap on the rate, as an `IBV_RATE_*` code; 0 for none.
-        static_rate: u8,
-        /// The global route.
-        route: GlobalRoute,
-    },
+pub struct Destination {
+    /// On InfiniBand, the local identifier of the peer, or of the router on the way to it. 0 with
+    /// RoCE.
+    pub lid: u16,
+    /// The global route: with RoCE always; on InfiniBand to another subnet, or where the port
+    /// demands it ([`PortAttributes::grh_required`](crate::PortAttributes::grh_required)).
+    pub route: Option<GlobalRoute>,
 }
 
 impl Destination {
-    /// An InfiniBand peer, with a global route if there is one; default path bits and rate.
-    pub const fn infiniband(lid: u16, route: Option<GlobalRoute>) -> Self {
-        match route {
-            None => Self::Lid {
-                lid,
-                src_path_bits: 0,
-                static_rate: 0,
-            },
-            Some(route) => Self::LidAndGlobal {
-                lid,
-                src_path_bits: 0,
-                static_rate: 0,
-                route,
-            },
+    /// A peer by RoCE.
+    pub const fn global(route: GlobalRoute) -> Self {
+        Self {
+            lid: 0,
+            route: Some(route),
         }
     }
 
-    /// The global route, if there is one.
-    pub const fn route(&self) -> Option<&GlobalRoute> {
-        match self {
-            Self::Lid { .. } => None,
-            Self::Global(route) | Self::LidAndGlobal { route, .. } => Some(route),
-        }
+    /// An InfiniBand peer, with a global route if there is one.
+    pub const fn infiniband(lid: u16, route: Option<GlobalRoute>) -> Self {
+        Self { lid, route }
     }
 }
 
@@ -89,83 +61,51 @@ pub struct GlobalRoute {
 
 impl AddressVector {
     pub(crate) fn to_raw(self) -> ibv_ah_attr {
-        let mut raw = ibv_ah_attr {
+        let Destination { lid, route } = self.destination;
+        let grh = route.map(|route| ibv_global_route {
+            dgid: route.dgid.to_raw(),
+            flow_label: route.flow_label,
+            sgid_index: route.sgid_index,
+            hop_limit: route.hop_limit,
+            traffic_class: route.traffic_class,
+        });
+        ibv_ah_attr {
             port_num: self.port,
             sl: self.service_level,
+            dlid: lid,
+            is_global: grh.is_some().into(),
+            grh: grh.unwrap_or_default(),
             ..Default::default()
-        };
-        match self.destination {
-            Destination::Global(_) => {}
-            Destination::Lid {
-                lid,
-                src_path_bits,
-                static_rate,
-            }
-            | Destination::LidAndGlobal {
-                lid,
-                src_path_bits,
-                static_rate,
-                ..
-            } => {
-                raw.dlid = lid;
-                raw.src_path_bits = src_path_bits;
-                raw.static_rate = static_rate;
-            }
         }
-        if let Some(route) = self.destination.route() {
-            raw.is_global = 1;
-            raw.grh = ibv_global_route {
-                dgid: route.dgid.to_raw(),
-                flow_label: route.flow_label,
-                sgid_index: route.sgid_index,
-                hop_limit: route.hop_limit,
-                traffic_class: route.traffic_class,
-            };
-        }
-        raw
     }
 
     pub(crate) fn from_raw(raw: &ibv_ah_attr) -> Self {
-        let (lid, src_path_bits, static_rate) = (raw.dlid, raw.src_path_bits, raw.static_rate);
-        let route = GlobalRoute {
+        let route = (raw.is_global != 0).then(|| GlobalRoute {
             dgid: Gid::from_raw(&raw.grh.dgid),
             sgid_index: raw.grh.sgid_index,
             hop_limit: raw.grh.hop_limit,
             traffic_class: raw.grh.traffic_class,
             flow_label: raw.grh.flow_label,
-        };
-        let destination = match (raw.is_global != 0, lid) {
-            (false, _) => Destination::Lid {
-                lid,
-                src_path_bits,
-                static_rate,
-            },
-            (true, 0) => Destination::Global(route),
-            (true, _) => Destination::LidAndGlobal {
-                lid,
-                src_path_bits,
-                static_rate,
-                route,
-            },
-        };
+        });
         Self {
             port: raw.port_num,
             service_level: raw.sl,
-            destination,
+            destination: Destination {
+                lid: raw.dlid,
+                route,
+            },
         }
     }
 }
 
 impl fmt::Display for AddressVector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Destination { lid, route } = self.destination;
         write!(f, "port {}", self.port)?;
-        match self.destination {
-            Destination::Global(_) => {}
-            Destination::Lid { lid, .. } | Destination::LidAndGlobal { lid, .. } => {
-                write!(f, ", to LID {lid:#x}")?;
-            }
+        if lid != 0 || route.is_none() {
+            write!(f, ", to LID {lid:#x}")?;
         }
-        match self.destination.route() {
+        match route {
             None => Ok(()),
             Some(route) => write!(f, ", GID index {}, to GID {}", route.sgid_index, route.dgid),
         }

@@ -3,29 +3,22 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use ibverbs_sys::{ibv_context, ibv_device_attr, ibv_gid, ibv_port_attr};
 
-use crate::channel::CompletionChannel;
 use crate::conv;
-use crate::cq::CompletionQueue;
 use crate::device::Device;
 use crate::device_attr::DeviceAttributes;
 use crate::error::{self, Error};
-use crate::event::AsyncEvent;
 use crate::fork::{count_forks, forks};
 use crate::functions::Functions;
-use crate::gid::{Gid, GidEntry, GidTableEntry};
-use crate::gid_table;
+use crate::gid::Gid;
 use crate::layout::VerbsContext;
 use crate::library::Library;
-use crate::mlx5;
-use crate::pd::ProtectionDomain;
+use crate::operation::Operation;
 use crate::port::PortAttributes;
-use crate::sysfs::Sysfs;
 
 /// An open device (`struct ibv_context`).
 ///
@@ -48,22 +41,29 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-impl Context {
-    pub(crate) fn open(device: Device) -> Result<Self, Error> {
-        let failed = |source| Error::OpenDevice {
-            device: device.name().to_owned(),
+impl Device {
+    /// Opens the device (ibv_open_device(3)). The descriptor of its asynchronous events is set to
+    /// non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// Usually there is no permission for `/dev/infiniband/uverbs*`, or the container was not given
+    /// that file.
+    pub fn open(&self) -> Result<Context, Error> {
+        let failed = |source| Error {
+            operation: Operation::OpenDevice,
+            device: self.name().to_owned(),
             source,
         };
         count_forks();
-        let functions = device.library().functions();
-        // SAFETY: the device is valid as long as `device`.
-        let raw = conv::pointer(|| unsafe { (functions.open_device)(device.as_raw()) })
-            .map_err(failed)?;
+        let open_device = self.library().functions().open_device;
+        // SAFETY: the device is valid as long as `self`.
+        let raw = conv::pointer(|| unsafe { open_device(self.as_raw()) }).map_err(failed)?;
         // From here on the context is closed if anything fails.
-        let context = Self(Arc::new(Inner {
+        let context = Context(Arc::new(Inner {
             raw,
             forks: forks(),
-            device: device.clone(),
+            device: self.clone(),
         }));
         // SAFETY: the context was just opened.
         if unsafe { (*raw.as_ptr()).async_fd } < 0 {
@@ -73,7 +73,9 @@ impl Context {
         set_non_blocking(context.async_fd()).map_err(failed)?;
         Ok(context)
     }
+}
 
+impl Context {
     /// The kernel's name of the device, for example `mlx5_0`.
     pub fn device_name(&self) -> &str {
         self.device().name()
@@ -95,12 +97,17 @@ impl Context {
         self.0.raw.as_ptr()
     }
 
-    pub(crate) fn raw(&self) -> NonNull<ibv_context> {
-        self.0.raw
-    }
-
     pub(crate) fn functions(&self) -> &Functions {
         self.library().functions()
+    }
+
+    /// What went wrong on this device.
+    pub(crate) fn error(&self, operation: Operation, source: io::Error) -> Error {
+        Error {
+            operation,
+            device: self.device_name().to_owned(),
+            source,
+        }
     }
 
     /// Whether this process is a forked child of the one that opened the device. Then nothing that
@@ -109,34 +116,24 @@ impl Context {
         self.0.forks != forks()
     }
 
-    /// The attributes and limits of the device.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::QueryDevice`].
-    ///
-    /// See also: ibv_query_device(3).
+    /// Whether both mean the same open device, not merely the same device opened twice.
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The attributes and limits of the device (ibv_query_device(3)).
     pub fn attributes(&self) -> Result<DeviceAttributes, Error> {
         let mut raw = ibv_device_attr::default();
         // SAFETY: the context is open, and the argument is a valid place for the attributes.
         conv::returned(|| unsafe { (self.functions().query_device)(self.as_raw(), &raw mut raw) })
-            .map_err(|source| Error::QueryDevice {
-                device: self.name(),
-                source,
-            })?;
+            .map_err(|source| self.error(Operation::QueryDevice, source))?;
         Ok(DeviceAttributes::from(&raw))
     }
 
-    /// The attributes of a port. Ports count from 1.
+    /// The attributes of a port (ibv_query_port(3)). Ports count from 1.
     ///
     /// The extended operation of the context is used where the library has it, because the
     /// exported function leaves the newer fields (XDR speeds, more capability bits) empty.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::QueryPort`]; `EINVAL` if there is no such port.
-    ///
-    /// See also: ibv_query_port(3).
     pub fn port(&self, port: u8) -> Result<PortAttributes, Error> {
         let mut raw = ibv_port_attr::default();
         let attributes = &raw mut raw;
@@ -154,23 +151,13 @@ impl Context {
                 (self.functions().query_port)(self.as_raw(), port, attributes.cast())
             },
         })
-        .map_err(|source| Error::QueryPort {
-            device: self.name(),
-            port,
-            source,
-        })?;
+        .map_err(|source| self.error(Operation::QueryPort { port }, source))?;
         Ok(PortAttributes::from(&raw))
     }
 
-    /// The effective data rate of a port in Mb/s, as the driver knows it: also rates that are no
-    /// multiple of a lane's, such as a bonded port's. None if the library or the driver cannot
-    /// tell; [`PortAttributes::speed`] then can.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::QueryPortSpeed`] if the driver could tell but failed.
-    ///
-    /// See also: ibv_query_port_speed(3).
+    /// The effective data rate of a port in Mb/s, as the driver knows it (ibv_query_port_speed(3)):
+    /// also rates that are no multiple of a lane's, such as a bonded port's. None if the library or
+    /// the driver cannot tell; [`PortAttributes::speed`] then can.
     pub fn port_speed(&self, port: u8) -> Result<Option<u64>, Error> {
         let Some(query_port_speed) = self.functions().query_port_speed else {
             return Ok(None);
@@ -183,91 +170,46 @@ impl Context {
         match result {
             Ok(()) => Ok(hundreds.checked_mul(100).filter(|&speed| speed != 0)),
             Err(source) if source.raw_os_error().is_some_and(error::is_unsupported) => Ok(None),
-            Err(source) => Err(Error::QueryPortSpeed {
-                device: self.name(),
-                port,
-                source,
-            }),
+            Err(source) => Err(self.error(Operation::QueryPortSpeed { port }, source)),
         }
     }
 
-    /// The directory in sysfs of the device's second PCI function, if it has mlx5's Data Direct.
-    /// None for every other device, and where libmlx5 is missing or older than that (MLX5_1.25).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::DataDirect`] if the library could tell but failed.
-    ///
-    /// See also: mlx5dv_get_data_direct_sysfs_path(3).
-    pub fn data_direct_path(&self) -> Result<Option<PathBuf>, Error> {
-        mlx5::data_direct_path(self)
-    }
-
-    /// An entry of a port's P_Key table, in host byte order. An empty entry is 0.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::QueryPkey`] if there is no such port or index.
-    ///
-    /// See also: ibv_query_pkey(3).
+    /// An entry of a port's P_Key table, in host byte order (ibv_query_pkey(3)). An empty entry
+    /// is 0.
     pub fn pkey(&self, port: u8, index: u16) -> Result<u16, Error> {
         let mut pkey = 0;
         // SAFETY: the context is open, and the argument is a valid place for the P_Key.
         conv::count(|| unsafe {
             (self.functions().query_pkey)(self.as_raw(), port, index.into(), &raw mut pkey) as isize
         })
-        .map_err(|source| Error::QueryPkey {
-            device: self.name(),
-            port,
-            index,
-            source,
-        })?;
+        .map_err(|source| self.error(Operation::QueryPkey { port, index }, source))?;
         Ok(u16::from_be(pkey))
     }
 
-    /// Where a P_Key (in host byte order) is in a port's table.
+    /// Where a P_Key (in host byte order) is in a port's table (ibv_get_pkey_index(3)).
     ///
     /// # Errors
     ///
-    /// [`Error::FindPkey`] if it is not there, or the table cannot be read.
-    ///
-    /// See also: ibv_get_pkey_index(3).
+    /// Also if it is not there.
     pub fn pkey_index(&self, port: u8, pkey: u16) -> Result<u16, Error> {
-        let failed = |source| Error::FindPkey {
-            device: self.name(),
-            port,
-            pkey,
-            source,
-        };
+        let failed = |source| self.error(Operation::FindPkey { port, pkey }, source);
+        let absent = || failed(io::Error::from_raw_os_error(libc::ENOENT));
         let Some(get_pkey_index) = self.functions().get_pkey_index else {
-            let table = 0..self.port(port)?.pkey_table_len;
-            return table
-                .into_iter()
-                .find(|&index| self.pkey(port, index).is_ok_and(|entry| entry == pkey))
-                .ok_or_else(|| failed(io::Error::from_raw_os_error(libc::ENOENT)));
+            let mut table = 0..self.port(port)?.pkey_table_len;
+            let is_it = |index: &u16| self.pkey(port, *index).is_ok_and(|entry| entry == pkey);
+            return table.find(is_it).ok_or_else(absent);
         };
         // SAFETY: the context is open.
         let index =
             conv::count(|| unsafe { get_pkey_index(self.as_raw(), port, pkey.to_be()) as isize })
                 .map_err(failed)?;
-        u16::try_from(index).map_err(|_| failed(io::Error::from_raw_os_error(libc::ENOENT)))
+        u16::try_from(index).map_err(|_| absent())
     }
 
-    /// An entry of a port's GID table. An empty entry is a GID of zeros.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::QueryGid`] if there is no such port or index, or the entry cannot be read.
-    ///
-    /// See also: ibv_query_gid(3).
+    /// An entry of a port's GID table (ibv_query_gid(3)). An empty entry is a GID of zeros.
     pub fn gid(&self, port: u8, index: u32) -> Result<Gid, Error> {
         self.read_gid(port, index)
-            .map_err(|source| Error::QueryGid {
-                device: self.name(),
-                port,
-                index,
-                source,
-            })
+            .map_err(|source| self.error(Operation::QueryGid { port, index }, source))
     }
 
     pub(crate) fn read_gid(&self, port: u8, index: u32) -> io::Result<Gid> {
@@ -282,117 +224,12 @@ impl Context {
         Ok(Gid::from_raw(&raw))
     }
 
-    /// The entries of a port's GID table that are not empty, by ascending index, each with its
-    /// type and network interface.
-    ///
-    /// An entry that cannot be read, such as one of another network namespace, is left out; it
-    /// does not hide the others.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::QueryPort`] if the port itself cannot be queried.
-    ///
-    /// See also: ibv_query_gid_table(3), ibv_query_gid_ex(3).
-    pub fn gid_entries(&self, port: u8) -> Result<Vec<GidEntry>, Error> {
-        gid_table::entries(self, port)
-    }
-
-    /// The entries of a port's GID table that are not empty, by ascending index, each with its
-    /// type and with what `sysfs` tells of its network interface.
-    ///
-    /// An entry that cannot be read, or that belongs to another network namespace, says so and
-    /// hides no other. Nothing but the port itself must be readable: without sysfs, interfaces
-    /// have no state, and without a library that tells types, entries have none.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::QueryPort`] if the port itself cannot be queried.
-    ///
-    /// See also: ibv_query_gid_table(3), ibv_query_gid_ex(3), and `sysfs-class-infiniband` and
-    /// `sysfs-class-net` of the kernel's documentation.
-    pub fn gid_table(&self, port: u8, sysfs: &Sysfs) -> Result<Vec<GidTableEntry>, Error> {
-        gid_table::table(self, port, sysfs)
-    }
-
-    /// Makes a protection domain.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::AllocatePd`].
-    ///
-    /// See also: ibv_alloc_pd(3).
-    pub fn allocate_pd(&self) -> Result<ProtectionDomain, Error> {
-        ProtectionDomain::allocate(self.clone())
-    }
-
-    /// Makes a completion queue of at least `depth` entries, to be polled.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::CreateCq`]; see `max_cq` and `max_cqe` of [`DeviceAttributes`].
-    ///
-    /// See also: ibv_create_cq(3).
-    pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue, Error> {
-        CompletionQueue::create(self.clone(), depth, None)
-    }
-
-    /// Makes a completion queue of at least `depth` entries, which tells `channel` of new
-    /// completions when asked to by [`CompletionQueue::request_notification`].
-    ///
-    /// # Errors
-    ///
-    /// [`Error::CreateCq`]; [`Error::InvalidArgument`] if the channel is of another context.
-    ///
-    /// See also: ibv_create_cq(3).
-    pub fn create_cq_with_channel(
-        &self,
-        depth: u32,
-        channel: &CompletionChannel,
-    ) -> Result<CompletionQueue, Error> {
-        CompletionQueue::create(self.clone(), depth, Some(channel.clone()))
-    }
-
-    /// Makes a completion channel. Its descriptor is non-blocking.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::CreateChannel`]; usually too many open files.
-    ///
-    /// See also: ibv_create_comp_channel(3).
-    pub fn create_channel(&self) -> Result<CompletionChannel, Error> {
-        CompletionChannel::create(self.clone())
-    }
-
     /// The descriptor that becomes readable when an asynchronous event is pending. It is
     /// non-blocking. To be waited on with poll(2) or epoll(7), never to be read directly.
-    ///
-    /// See also: ibv_get_async_event(3).
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open, and so is its descriptor, which is not negative (checked
         // when the context was opened).
         unsafe { BorrowedFd::borrow_raw((*self.as_raw()).async_fd) }
-    }
-
-    /// Takes the next asynchronous event, none if nothing is pending. The event is acknowledged
-    /// when it is dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NextEvent`], for example after the device was removed.
-    ///
-    /// See also: ibv_get_async_event(3).
-    pub fn next_event(&self) -> Result<Option<AsyncEvent>, Error> {
-        AsyncEvent::next(self)
-    }
-
-    /// Whether both mean the same open device, not merely the same device opened twice.
-    pub fn ptr_eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// The device's name, for errors.
-    pub(crate) fn name(&self) -> String {
-        self.device_name().to_owned()
     }
 }
 
@@ -417,7 +254,8 @@ impl Drop for Inner {
         let close = self.device.library().functions().close_device;
         // SAFETY: everything made from the context holds it, so this is its last use.
         if let Err(error) = conv::returned(|| unsafe { close(self.raw.as_ptr()) }) {
-            tracing::warn!(device = self.device.name(), %error, "ibv_close_device failed; leaked");
+            let device = self.device.name();
+            tracing::warn!(device, %error, "ibv_close_device failed; leaked");
         }
     }
 }

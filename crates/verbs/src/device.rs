@@ -13,10 +13,10 @@ use ibverbs_sys::{
 };
 
 use crate::c_enum::open_enum;
-use crate::context::Context;
 use crate::conv;
 use crate::error::Error;
 use crate::library::Library;
+use crate::operation::Operation;
 
 /// An RDMA device of this machine, not necessarily open (`struct ibv_device`).
 ///
@@ -65,55 +65,62 @@ open_enum! {
     }
 }
 
-/// Lists the devices of a library.
-pub(crate) fn list(library: &Library) -> Result<Vec<Device>, Error> {
-    let functions = library.functions();
-    let mut number = 0;
-    // SAFETY: the argument is a valid place for the number.
-    let raw = match conv::pointer(|| unsafe { (functions.get_device_list)(&raw mut number) }) {
-        Ok(raw) => raw,
-        // The kernel has no RDMA support: there are no devices.
-        Err(source) if source.raw_os_error() == Some(libc::ENOSYS) => {
-            tracing::debug!("the kernel has no RDMA support (ibv_get_device_list: ENOSYS)");
-            return Ok(Vec::new());
-        }
-        Err(source) => return Err(Error::ListDevices { source }),
-    };
-    let list = Arc::new(DeviceList {
-        raw,
-        library: library.clone(),
-    });
-    let number = usize::try_from(number).unwrap_or(0);
-    let devices = (0..number).filter_map(|index| {
-        // SAFETY: the list has `number` entries and is alive.
-        let raw = NonNull::new(unsafe { raw.add(index).read() })?;
-        // SAFETY: the entry is a device of the list.
-        let name = unsafe { CStr::from_ptr((functions.get_device_name)(raw.as_ptr())) };
-        let name = name.to_string_lossy().into_owned();
-        // SAFETY: as above; the path is a plain array inside the device.
-        let sysfs_path = conv::bytes_of(unsafe { &(*raw.as_ptr()).ibdev_path });
-        let sysfs_path = PathBuf::from(OsString::from_vec(sysfs_path));
-        Some(Device(Arc::new(Inner {
+impl Library {
+    /// The RDMA devices of this machine, in the order of the kernel (ibv_get_device_list(3)). An
+    /// empty list if there are none, also when the kernel has no RDMA support at all.
+    ///
+    /// # Errors
+    ///
+    /// The list cannot be read, for example without permission.
+    pub fn devices(&self) -> Result<Vec<Device>, Error> {
+        let functions = self.functions();
+        let mut number = 0;
+        // SAFETY: the argument is a valid place for the number.
+        let raw = match conv::pointer(|| unsafe { (functions.get_device_list)(&raw mut number) }) {
+            Ok(raw) => raw,
+            // The kernel has no RDMA support: there are no devices.
+            Err(source) if source.raw_os_error() == Some(libc::ENOSYS) => {
+                tracing::debug!("the kernel has no RDMA support (ibv_get_device_list: ENOSYS)");
+                return Ok(Vec::new());
+            }
+            Err(source) => {
+                return Err(Error {
+                    operation: Operation::ListDevices,
+                    device: String::new(),
+                    source,
+                });
+            }
+        };
+        let list = Arc::new(DeviceList {
             raw,
-            name,
-            sysfs_path,
-            list: Arc::clone(&list),
-        })))
-    });
-    Ok(devices.collect())
+            library: self.clone(),
+        });
+        let number = usize::try_from(number).unwrap_or(0);
+        let devices = (0..number).filter_map(|index| {
+            // SAFETY: the list has `number` entries and is alive.
+            let raw = NonNull::new(unsafe { raw.add(index).read() })?;
+            // SAFETY: the entry is a device of the list.
+            let name = unsafe { CStr::from_ptr((functions.get_device_name)(raw.as_ptr())) };
+            // SAFETY: as above; the path is a plain array inside the device.
+            let sysfs_path = conv::bytes_of(unsafe { &(*raw.as_ptr()).ibdev_path });
+            Some(Device(Arc::new(Inner {
+                raw,
+                name: name.to_string_lossy().into_owned(),
+                sysfs_path: PathBuf::from(OsString::from_vec(sysfs_path)),
+                list: Arc::clone(&list),
+            })))
+        });
+        Ok(devices.collect())
+    }
 }
 
 impl Device {
     /// The kernel's name of the device, for example `mlx5_0`.
-    ///
-    /// See also: ibv_get_device_name(3).
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
     /// The node GUID in host byte order, 0 if it is unknown.
-    ///
-    /// See also: ibv_get_device_guid(3).
     pub fn guid(&self) -> u64 {
         // SAFETY: the device is valid as long as its list.
         u64::from_be(unsafe { (self.library().functions().get_device_guid)(self.as_raw()) })
@@ -127,8 +134,6 @@ impl Device {
 
     /// The kernel's index of the device, which unlike the name never changes while the device
     /// exists. None if libibverbs or the kernel is too old to tell.
-    ///
-    /// See also: ibv_get_device_index(3).
     pub fn kernel_index(&self) -> Option<i32> {
         let get_device_index = self.library().functions().get_device_index?;
         // SAFETY: the device is valid as long as its list.
@@ -141,18 +146,6 @@ impl Device {
     pub fn transport(&self) -> Transport {
         // SAFETY: the device is valid as long as its list, and the field never changes.
         Transport::from_raw(unsafe { (*self.as_raw()).transport_type })
-    }
-
-    /// Opens the device. The descriptor of its asynchronous events is set to non-blocking.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OpenDevice`]; usually there is no permission for `/dev/infiniband/uverbs*`, or
-    /// the container was not given that file.
-    ///
-    /// See also: ibv_open_device(3).
-    pub fn open(&self) -> Result<Context, Error> {
-        Context::open(self.clone())
     }
 
     /// The library that listed the device.

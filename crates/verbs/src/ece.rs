@@ -19,30 +19,20 @@ pub struct Ece {
 
 impl Ece {
     pub(crate) fn to_raw(self) -> ibv_ece {
-        let Self {
-            vendor_id,
-            options,
-            comp_mask,
-        } = self;
         ibv_ece {
-            vendor_id,
-            options,
-            comp_mask,
+            vendor_id: self.vendor_id,
+            options: self.options,
+            comp_mask: self.comp_mask,
         }
     }
 }
 
 impl From<ibv_ece> for Ece {
     fn from(raw: ibv_ece) -> Self {
-        let ibv_ece {
-            vendor_id,
-            options,
-            comp_mask,
-        } = raw;
         Self {
-            vendor_id,
-            options,
-            comp_mask,
+            vendor_id: raw.vendor_id,
+            options: raw.options,
+            comp_mask: raw.comp_mask,
         }
     }
 }

@@ -9,14 +9,15 @@ use ibverbs_sys::{
     IBV_EVENT_PKEY_CHANGE, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR,
     IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SM_CHANGE,
     IBV_EVENT_SQ_DRAINED, IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED, IBV_EVENT_WQ_FATAL,
-    ibv_async_event, ibv_cq, ibv_qp,
+    ibv_async_event, ibv_qp,
 };
 
 use crate::c_enum::open_constants;
+use crate::channel::CqId;
 use crate::context::Context;
 use crate::conv;
-use crate::cq::{CompletionQueue, CqId};
 use crate::error::Error;
+use crate::operation::Operation;
 use crate::qp::QueuePair;
 
 /// Newer than the generated bindings (rdma-core 62).
@@ -118,8 +119,6 @@ impl EventType {
 /// It is acknowledged when it is dropped. Until then, destroying the queue pair or completion
 /// queue that it is about waits. So drop it soon, and never drop such an object in the thread
 /// that still holds an event about it.
-///
-/// See also: ibv_get_async_event(3), ibv_ack_async_event(3).
 #[must_use = "the event is acknowledged when it is dropped"]
 pub struct AsyncEvent {
     raw: ibv_async_event,
@@ -132,24 +131,29 @@ unsafe impl Send for AsyncEvent {}
 // SAFETY: as above; sharing the event gives only reads of it.
 unsafe impl Sync for AsyncEvent {}
 
-impl AsyncEvent {
-    pub(crate) fn next(context: &Context) -> Result<Option<Self>, Error> {
-        let get_async_event = context.functions().get_async_event;
+impl Context {
+    /// Takes the next asynchronous event (ibv_get_async_event(3)), none if nothing is pending. The
+    /// event is acknowledged when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// For example after the device was removed.
+    pub fn next_event(&self) -> Result<Option<AsyncEvent>, Error> {
+        let get_async_event = self.functions().get_async_event;
         let mut raw = ibv_async_event::default();
         // SAFETY: the context is open, and the argument is a valid place for the event.
-        conv::take(|| unsafe { get_async_event(context.as_raw(), &raw mut raw) })
-            .map(|taken| {
-                taken.then(|| Self {
-                    raw,
-                    context: context.clone(),
-                })
-            })
-            .map_err(|source| Error::NextEvent {
-                device: context.name(),
-                source,
-            })
+        let taken = conv::take(|| unsafe { get_async_event(self.as_raw(), &raw mut raw) });
+        match taken {
+            Ok(taken) => Ok(taken.then(|| AsyncEvent {
+                raw,
+                context: self.clone(),
+            })),
+            Err(source) => Err(self.error(Operation::NextEvent, source)),
+        }
     }
+}
 
+impl AsyncEvent {
     /// What happened.
     pub fn kind(&self) -> EventType {
         EventType::from_raw(self.raw.event_type)
@@ -182,14 +186,10 @@ impl AsyncEvent {
         self.qp() == Some(qp.as_raw())
     }
 
-    /// Whether it is about that completion queue.
-    pub fn is_cq(&self, cq: &CompletionQueue) -> bool {
-        self.cq() == Some(cq.as_raw())
-    }
-
     /// The completion queue that it is about, if it is about one.
     pub fn cq_id(&self) -> Option<CqId> {
-        self.cq().map(CqId::of_raw)
+        // SAFETY: for this type the completion queue is the member that libibverbs fills.
+        (self.kind() == EventType::CQ_ERR).then(|| CqId::of_raw(unsafe { self.raw.element.cq }))
     }
 
     /// Whether the device, queue pair or queue that it is about can no longer be used.
@@ -203,14 +203,6 @@ impl AsyncEvent {
         }
         // SAFETY: for these types the queue pair is the member that libibverbs fills.
         Some(unsafe { self.raw.element.qp })
-    }
-
-    fn cq(&self) -> Option<*mut ibv_cq> {
-        if self.kind() != EventType::CQ_ERR {
-            return None;
-        }
-        // SAFETY: for this type the completion queue is the member that libibverbs fills.
-        Some(unsafe { self.raw.element.cq })
     }
 }
 

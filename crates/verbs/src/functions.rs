@@ -204,3 +204,32 @@ pub struct Functions {
     /// `ibv_is_fork_initialized`, IBVERBS_1.13.
     pub is_fork_initialized: Option<unsafe extern "C" fn() -> ibv_fork_status>,
 }
+
+/// The files that may be the library of the provider mlx5.
+pub(crate) const MLX5_FILES: [&str; 2] = ["libmlx5.so", "libmlx5.so.1"];
+
+/// The functions of libmlx5 that this crate calls. A library lacks either all of them or none: see
+/// [`Library::with_mlx5`](crate::Library::with_mlx5).
+#[derive(Clone, Copy, Debug)]
+pub struct Mlx5Functions {
+    /// `mlx5dv_is_supported`, MLX5_1.8: whether the device is one of this provider's.
+    pub is_supported: unsafe extern "C" fn(device: *mut ibv_device) -> bool,
+    /// `mlx5dv_get_data_direct_sysfs_path`, MLX5_1.25: the directory of the device's Data Direct
+    /// function, below `/sys`, null-terminated. Errno; `ENODEV` when it has none.
+    pub get_data_direct_sysfs_path: unsafe extern "C" fn(
+        context: *mut ibv_context,
+        buffer: *mut c_char,
+        length: usize,
+    ) -> c_int,
+    /// `mlx5dv_reg_dmabuf_mr`, MLX5_1.25: as `ibv_reg_dmabuf_mr`, with flags of the provider.
+    /// Null.
+    pub reg_dmabuf_mr: unsafe extern "C" fn(
+        pd: *mut ibv_pd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        fd: c_int,
+        access: c_int,
+        mlx5_access: c_int,
+    ) -> *mut ibv_mr,
+}

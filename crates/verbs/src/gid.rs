@@ -1,4 +1,4 @@
-//! [`Gid`], [`GidEntry`] and [`GidTableEntry`]: the global addresses of ports.
+//! [`Gid`] and [`GidTableEntry`]: the global addresses of ports.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -77,34 +77,8 @@ impl fmt::Debug for Gid {
     }
 }
 
-/// An entry of a port's GID table that is not empty (`struct ibv_gid_entry`,
-/// ibv_query_gid_ex(3)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GidEntry {
-    /// Its index in the port's table.
-    pub index: u32,
-    /// The address.
-    pub gid: Gid,
-    /// By which protocol packets from this address travel.
-    pub gid_type: GidType,
-    /// The index of the network interface that the address belongs to, as in if_nametoindex(3).
-    /// None on InfiniBand, or if it is not known.
-    pub netdev: Option<u32>,
-}
-
-impl GidEntry {
-    pub(crate) fn from_raw(raw: &ibv_gid_entry) -> Self {
-        Self {
-            index: raw.gid_index,
-            gid: Gid::from_raw(&raw.gid),
-            gid_type: GidType::from_raw(raw.gid_type),
-            netdev: (raw.ndev_ifindex != 0).then_some(raw.ndev_ifindex),
-        }
-    }
-}
-
-/// An entry of a port's GID table with everything that a choice between entries needs: also its
-/// network interface, and also if it cannot be read.
+/// An entry of a port's GID table (`struct ibv_gid_entry`, ibv_query_gid_ex(3)) with everything that
+/// a choice between entries needs: also its network interface, and also if it cannot be read.
 ///
 /// Two readings of a table can be compared, to see whether it changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +95,30 @@ pub struct GidTableEntry {
     /// Why the entry cannot be used from here, in words: it cannot be read, or its network
     /// interface is in another network namespace, or its address is on no interface of this one.
     pub unreadable: Option<String>,
+}
+
+impl GidTableEntry {
+    /// An entry of which nothing could be read.
+    pub fn unreadable(index: u32, reason: impl Into<String>) -> Self {
+        Self {
+            index,
+            gid: Gid::default(),
+            gid_type: None,
+            netdev: None,
+            unreadable: Some(reason.into()),
+        }
+    }
+
+    pub(crate) fn from_raw(raw: &ibv_gid_entry) -> Self {
+        let netdev = (raw.ndev_ifindex != 0).then_some(raw.ndev_ifindex);
+        Self {
+            index: raw.gid_index,
+            gid: Gid::from_raw(&raw.gid),
+            gid_type: Some(GidType::from_raw(raw.gid_type)),
+            netdev: netdev.map(Netdev::numbered),
+            unreadable: None,
+        }
+    }
 }
 
 open_enum! {

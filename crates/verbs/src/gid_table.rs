@@ -15,7 +15,7 @@ use ibverbs_sys::ibv_gid_entry;
 use crate::context::Context;
 use crate::conv;
 use crate::error::Error;
-use crate::gid::{Gid, GidEntry, GidTableEntry};
+use crate::gid::GidTableEntry;
 use crate::gid_attributes::GidAttributes;
 use crate::netdev::Netdev;
 use crate::port::{LinkLayer, PortAttributes};
@@ -24,18 +24,27 @@ use crate::sysfs::Sysfs;
 /// More entries than any device has. Bounds the memory that a mistaken driver can make us take.
 const MAX_TABLE: u32 = 1 << 16;
 
-/// The entries of a port that are not empty, by ascending index, with all that can be found out
-/// about them.
-pub(crate) fn table(
-    context: &Context,
-    port: u8,
-    sysfs: &Sysfs,
-) -> Result<Vec<GidTableEntry>, Error> {
+impl Context {
+    /// The entries of a port's GID table that are not empty, by ascending index, each with its
+    /// type and with what `sysfs` tells of its network interface.
+    ///
+    /// An entry that cannot be read, or that belongs to another network namespace, says so and
+    /// hides no other. Nothing but the port itself must be readable: without sysfs, interfaces
+    /// have no state, and without a library that tells types, entries have none.
+    ///
+    /// See also: ibv_query_gid_table(3), ibv_query_gid_ex(3), and `sysfs-class-infiniband` and
+    /// `sysfs-class-net` of the kernel's documentation.
+    pub fn gid_table(&self, port: u8, sysfs: &Sysfs) -> Result<Vec<GidTableEntry>, Error> {
+        table(self, port, sysfs)
+    }
+}
+
+fn table(context: &Context, port: u8, sysfs: &Sysfs) -> Result<Vec<GidTableEntry>, Error> {
     let attributes = context.port(port)?;
     let files = GidAttributes::of(context, port, attributes.link_layer, sysfs);
     let mut table = read(context, port, &attributes, &files);
     let own = match attributes.link_layer {
-        LinkLayer::Ethernet => sysfs.own_gids(context.library()),
+        LinkLayer::Ethernet => sysfs.own_gids(context.library().file().is_some()),
         // The GIDs of InfiniBand are no addresses of interfaces.
         _ => None,
     };
@@ -51,22 +60,13 @@ pub(crate) fn table(
         {
             let described = known.entry(netdev.clone()).or_insert_with_key(|netdev| {
                 let mut netdev = netdev.clone();
-                netdev.describe(sysfs);
+                sysfs.describe(&mut netdev);
                 netdev
             });
             netdev.clone_from(described);
         }
     }
     Ok(table)
-}
-
-/// The entries of a port that are not empty and can be read, by ascending index.
-pub(crate) fn entries(context: &Context, port: u8) -> Result<Vec<GidEntry>, Error> {
-    let attributes = context.port(port)?;
-    let sysfs = Sysfs::default();
-    let files = GidAttributes::of(context, port, attributes.link_layer, &sysfs);
-    let table = read(context, port, &attributes, &files).into_iter();
-    Ok(table.filter_map(|entry| plain(entry, &sysfs)).collect())
 }
 
 /// The table as far as the library tells, with what only sysfs can tell where the library cannot.
@@ -121,7 +121,7 @@ fn whole_table(context: &Context, port: u8) -> Option<Vec<GidTableEntry>> {
         Ok(number) => {
             raw.truncate(number);
             let of_port = raw.iter().filter(|entry| entry.port_num == u32::from(port));
-            let entries = of_port.map(|raw| GidTableEntry::from(GidEntry::from_raw(raw)));
+            let entries = of_port.map(GidTableEntry::from_raw);
             let mut table: Vec<_> = entries.filter(|entry| !entry.gid.is_zero()).collect();
             table.sort_by_key(|entry| entry.index);
             Some(table)
@@ -152,11 +152,11 @@ fn one_entry(context: &Context, port: u8, index: u32) -> Option<io::Result<Optio
     });
     Some(match result {
         Ok(()) => {
-            let entry = GidEntry {
+            let entry = GidTableEntry {
                 index,
-                ..GidEntry::from_raw(&raw)
+                ..GidTableEntry::from_raw(&raw)
             };
-            Ok((!entry.gid.is_zero()).then(|| entry.into()))
+            Ok((!entry.gid.is_zero()).then_some(entry))
         }
         Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(None),
         Err(error) => Err(error),
@@ -248,52 +248,4 @@ fn identify(entry: &mut GidTableEntry, files: &GidAttributes, sysfs: &Sysfs) {
         entry.unreadable = Some(format!("{netdev} is not in this network namespace"));
     }
     entry.netdev = Some(netdev);
-}
-
-/// The entry as libibverbs would have it. None if too much of it is unknown.
-fn plain(entry: GidTableEntry, sysfs: &Sysfs) -> Option<GidEntry> {
-    if entry.unreadable.is_some() {
-        return None;
-    }
-    let netdev = match entry.netdev {
-        Some(Netdev {
-            index: Some(index), ..
-        }) => Some(index),
-        // Without an answer the entry is another namespace's, too.
-        Some(Netdev {
-            name: Some(name), ..
-        }) => Some(sysfs.interface_index(&name).ok()??),
-        _ => None,
-    };
-    Some(GidEntry {
-        index: entry.index,
-        gid: entry.gid,
-        gid_type: entry.gid_type?,
-        netdev,
-    })
-}
-
-impl GidTableEntry {
-    /// An entry of which nothing could be read.
-    pub fn unreadable(index: u32, reason: impl Into<String>) -> Self {
-        Self {
-            index,
-            gid: Gid::default(),
-            gid_type: None,
-            netdev: None,
-            unreadable: Some(reason.into()),
-        }
-    }
-}
-
-impl From<GidEntry> for GidTableEntry {
-    fn from(entry: GidEntry) -> Self {
-        Self {
-            index: entry.index,
-            gid: entry.gid,
-            gid_type: Some(entry.gid_type),
-            netdev: entry.netdev.map(Netdev::numbered),
-            unreadable: None,
-        }
-    }
 }

@@ -13,28 +13,30 @@
 //! - pointers with rules of lifetime become types that own each other;
 //! - constants become types that print their names, and keep values they do not know;
 //! - the inlines and macros of the C headers, which a binding easily gets subtly wrong, are written
-//!   out: [`Context::port`], [`ProtectionDomain::register`], [`Context::gid_entries`].
+//!   out: [`Context::port`], [`ProtectionDomain::register`], [`Context::gid_table`].
 //!
 //! What it does not: unreliable transports, shared receive queues, atomics, memory windows,
 //! the extended posting interface (`ibv_wr_*`), the connection manager. It chooses nothing:
 //! which device, which GID and how many queue pairs is for the layers above. It never waits, except
-//! where a verb does ([`QueuePair::to_rtr`] resolves addresses), starts no threads and reads no
+//! where a verb does ([`QueuePair::to_rtr`] resolves addresses) or it is told to
+//! ([`CompletionChannel::wait`]), starts no threads and reads no
 //! environment variables.
 //!
 //! # From a library to a connection
 //!
 //! ```text
 //! Library ── devices() ──> Device ── open() ──> Context ─┬─ allocate_pd() ──> ProtectionDomain
+//!                                                        │      ├─ allocate() ───> Buffer
 //!                                                        │      ├─ register() ───> MemoryRegion
 //!                                                        │      └─ create_qp() ──> QueuePair
 //!                                                        ├─ create_cq() ────> CompletionQueue
 //!                                                        └─ next_event() ───> AsyncEvent
 //! ```
 //!
-//! A queue pair starts in RESET. The two ends of a connection tell each other their number, their
-//! address and a packet sequence number by any other means (a TCP connection, say). Then each
-//! goes to INIT, to RTR with what the other said, and to RTS. From then on it posts
-//! [`SendRequest`]s and [`RecvRequest`]s, and polls [`WorkCompletion`]s.
+//! The two ends of a connection tell each other their [`Endpoint`] by any other means (a TCP
+//! connection, say), and each calls [`QueuePair::connect`] with that of the other. From then on it
+//! posts [`SendRequest`]s and [`RecvRequest`]s, and polls [`WorkCompletion`]s. The steps from RESET
+//! over INIT and RTR to RTS can also be taken one by one, with everything that they can be told.
 //!
 //! # Example
 //!
@@ -42,83 +44,37 @@
 //!
 //! ```no_run
 //! use ibnet_verbs::{
-//!     Access, AddressVector, Destination, GidType, GlobalRoute, InitAttributes, Library,
-//!     LinkLayer, QueuePair, QueuePairOptions, ReadyToReceive, ReadyToSend, RecvRequest,
-//!     RemoteAddress, SendRequest, Sge, WorkCompletion,
+//!     Access, ConnectOptions, GidType, Library, LinkLayer, QueuePairOptions, RecvRequest,
+//!     SendRequest, Sysfs, WorkCompletion,
 //! };
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let library = Library::load()?;
 //!     let devices = library.devices()?;
 //!     let context = devices.first().ok_or("no RDMA device")?.open()?;
-//!     let port = context.port(1)?;
-//!     println!("{}: {}, {:?} Mb/s", context.device_name(), port.state, port.speed());
-//!
-//!     // Two buffers, registered for as long as the regions live.
 //!     let pd = context.allocate_pd()?;
-//!     let from = Box::leak(Box::new(*b"immortal")).as_mut_ptr();
-//!     let to = Box::leak(Box::new([0_u8; 8])).as_mut_ptr();
-//!     // SAFETY: leaked memory is never unmapped, and is used through these pointers only.
-//!     let from_region = unsafe { pd.register(from, 8, Access::empty()) }?;
-//!     // SAFETY: as above.
-//!     let to_region = unsafe { pd.register(to, 8, Access::LOCAL_WRITE | Access::REMOTE_WRITE) }?;
+//!     let mut from = pd.allocate(8, Access::empty())?;
+//!     let to = pd.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//!     from.write(0, b"immortal");
 //!
 //!     // Two ends, which share one completion queue.
 //!     let cq = context.create_cq(16)?;
-//!     let options = QueuePairOptions {
-//!         send_cq: &cq,
-//!         recv_cq: &cq,
-//!         max_send_wr: 8,
-//!         max_recv_wr: 8,
-//!         max_send_sge: 1,
-//!         max_recv_sge: 1,
-//!         max_inline: 0,
-//!         signal_all: false,
-//!     };
+//!     let options = QueuePairOptions::new(&cq, 8);
 //!     let (writer, reader) = (pd.create_qp(&options)?, pd.create_qp(&options)?);
-//!
-//!     // Each is told where the other is: by LID on InfiniBand, by GID with RoCE.
-//!     let destination = match port.link_layer {
-//!         LinkLayer::Ethernet => {
-//!             let entries = context.gid_entries(1)?;
-//!             let entry = entries.iter().find(|entry| entry.gid_type == GidType::RoceV2);
-//!             let entry = entry.ok_or("no RoCE v2 address")?;
-//!             Destination::Global(GlobalRoute {
-//!                 dgid: entry.gid,
-//!                 sgid_index: entry.index.try_into()?,
-//!                 hop_limit: 64,
-//!                 traffic_class: 0,
-//!                 flow_label: 0,
-//!             })
-//!         }
-//!         _ => Destination::infiniband(port.lid, None),
-//!     };
-//!     let connect = |own: &QueuePair, remote: &QueuePair| -> Result<(), ibnet_verbs::Error> {
-//!         own.to_init(&InitAttributes { port: 1, pkey_index: 0, access: Access::REMOTE_WRITE })?;
-//!         own.to_rtr(&ReadyToReceive {
-//!             mtu: port.active_mtu,
-//!             remote_qp: remote.number(),
-//!             remote_psn: 0,
-//!             max_dest_rd_atomic: 1,
-//!             min_rnr_timer: 12,
-//!             address: AddressVector { port: 1, service_level: 0, destination },
-//!         })?;
-//!         own.to_rts(&ReadyToSend {
-//!             psn: 0,
-//!             timeout: 14,
-//!             retry_count: 7,
-//!             rnr_retry: 7,
-//!             max_rd_atomic: 1,
-//!         })
-//!     };
-//!     connect(&writer, &reader)?;
-//!     connect(&reader, &writer)?;
+//!     let mut connect = ConnectOptions::default();
+//!     if context.port(1)?.link_layer == LinkLayer::Ethernet {
+//!         let table = context.gid_table(1, &Sysfs::default())?;
+//!         let mut usable = table.iter().filter(|entry| entry.unreadable.is_none());
+//!         let entry = usable.find(|entry| entry.gid_type == Some(GidType::RoceV2));
+//!         connect = connect.gid_index(entry.ok_or("no RoCE v2 address")?.index.try_into()?);
+//!     }
+//!     writer.connect(&reader.endpoint(&connect)?, &connect)?;
+//!     reader.connect(&writer.endpoint(&connect)?, &connect)?;
 //!
 //!     // The reader will learn of the write by its immediate value.
 //!     // SAFETY: the request names no memory.
 //!     unsafe { reader.post_recv(&mut [RecvRequest::new(1)]) }?;
-//!     let sge = Sge { address: from_region.address(), length: 8, lkey: from_region.lkey() };
-//!     let remote = RemoteAddress { address: to_region.address(), rkey: to_region.rkey() };
+//!     let (sge, remote) = (from.sge(0, 8), to.remote(0));
 //!     let write = SendRequest::write_with_immediate(2, Some(sge), remote, 42).signaled();
 //!     // SAFETY: both buffers stay registered and untouched until both completions are polled.
 //!     unsafe { writer.post_send(&mut [write]) }?;
@@ -132,8 +88,9 @@
 //!             done += 1;
 //!         }
 //!     }
-//!     // SAFETY: the write is complete, so that nobody else touches the buffer any more.
-//!     assert_eq!(unsafe { to.cast::<[u8; 8]>().read() }, *b"immortal");
+//!     let mut bytes = [0; 8];
+//!     to.read(0, &mut bytes);
+//!     assert_eq!(&bytes, b"immortal");
 //!     Ok(())
 //! }
 //! ```
@@ -203,7 +160,7 @@
 
 mod access;
 mod address;
-mod addresses;
+mod buffer;
 mod c_enum;
 mod channel;
 mod context;
@@ -211,7 +168,9 @@ mod conv;
 mod cq;
 mod device;
 mod device_attr;
+mod dmabuf;
 mod ece;
+mod endpoint;
 mod error;
 mod event;
 mod fork;
@@ -224,15 +183,18 @@ pub mod layout;
 mod library;
 mod loader;
 mod memlock;
-mod mlx5;
 mod mr;
 mod netdev;
+mod object;
+mod operation;
+mod own_addresses;
 mod pd;
 mod port;
 mod post;
 mod qp;
 mod qp_attr;
 mod qp_state;
+mod qp_step;
 mod sysfs;
 mod wc;
 mod wr;
@@ -244,29 +206,32 @@ pub use ibverbs_sys as sys;
 
 pub use access::Access;
 pub use address::{AddressVector, Destination, GlobalRoute};
-pub use channel::{CompletionChannel, CompletionEvent};
+pub use buffer::Buffer;
+pub use channel::{CompletionChannel, CompletionEvent, CqId};
 pub use context::Context;
-pub use cq::{CompletionQueue, CqId};
+pub use cq::CompletionQueue;
 pub use device::{Device, Transport};
 pub use device_attr::DeviceAttributes;
 pub use ece::Ece;
+pub use endpoint::{ConnectOptions, Endpoint, InvalidEndpoint};
 pub use error::Error;
 pub use event::{AsyncEvent, EventType};
 pub use fork::forks;
-pub use functions::Functions;
-pub use gid::{Gid, GidEntry, GidTableEntry, GidType};
+pub use functions::{Functions, Mlx5Functions};
+pub use gid::{Gid, GidTableEntry, GidType};
 pub use library::{ForkStatus, Library};
 pub use loader::LoadError;
 pub use memlock::LockedMemory;
-pub use mlx5::Mlx5Functions;
 pub use mr::MemoryRegion;
 pub use netdev::{Netdev, NetdevKind};
+pub use operation::Operation;
 pub use pd::ProtectionDomain;
 pub use port::{LinkLayer, Mtu, PortAttributes, PortState};
 pub use post::PostError;
 pub use qp::QueuePair;
 pub use qp_attr::{Capabilities, QueuePairAttributes, QueuePairOptions};
-pub use qp_state::{InitAttributes, QueuePairState, ReadyToReceive, ReadyToSend, Transition};
+pub use qp_state::QueuePairState;
+pub use qp_step::{InitAttributes, ReadyToReceive, ReadyToSend};
 pub use sysfs::Sysfs;
 pub use wc::{WcOpcode, WcStatus, WorkCompletion};
 pub use wr::{RecvRequest, RemoteAddress, SendRequest, Sge};

@@ -7,11 +7,10 @@ use std::sync::{Arc, OnceLock};
 use ibverbs_sys::{IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED};
 
 use crate::conv;
-use crate::device::{self, Device};
 use crate::error::Error;
-use crate::functions::Functions;
+use crate::functions::{Functions, Mlx5Functions};
 use crate::loader::{self, DEFAULT_FILES, LoadError};
-use crate::mlx5::Mlx5Functions;
+use crate::operation::Operation;
 
 /// The verbs functions, loaded from libibverbs or provided by the process itself.
 ///
@@ -38,8 +37,6 @@ impl Library {
     /// # Errors
     ///
     /// Which files were tried and why they were not accepted, or which function is missing.
-    ///
-    /// See also: dlopen(3), dlvsym(3).
     pub fn load() -> Result<Self, LoadError> {
         static LOADED: OnceLock<Library> = OnceLock::new();
         if let Some(library) = LOADED.get() {
@@ -121,18 +118,6 @@ impl Library {
         self.0.file.as_deref()
     }
 
-    /// The RDMA devices of this machine, in the order of the kernel. An empty list if there are
-    /// none, also when the kernel has no RDMA support at all.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ListDevices`] when the list cannot be read, for example without permission.
-    ///
-    /// See also: ibv_get_device_list(3).
-    pub fn devices(&self) -> Result<Vec<Device>, Error> {
-        device::list(self)
-    }
-
     /// Makes registered memory survive fork(2).
     ///
     /// To be called before anything else; once it has succeeded, later calls change nothing. On a
@@ -143,28 +128,25 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// [`Error::InitFork`]; `EINVAL` when anybody in the process has registered memory before the
+    /// `EINVAL` when anything in the process has registered memory before the
     /// first call. libibverbs 44 refuses that even where there is nothing to do; newer ones do not.
-    ///
-    /// See also: ibv_fork_init(3).
     pub fn init_fork(&self) -> Result<(), Error> {
         // SAFETY: the function takes nothing and may be called at any time.
-        conv::returned(|| unsafe { (self.functions().fork_init)() })
-            .map_err(|source| Error::InitFork { source })
+        conv::returned(|| unsafe { (self.functions().fork_init)() }).map_err(|source| Error {
+            operation: Operation::InitFork,
+            device: String::new(),
+            source,
+        })
     }
 
     /// Whether the kernel copies pinned pages on fork (5.12 and later), so that registered memory
     /// survives fork(2) by itself. False if libibverbs cannot tell. Asked once: the kernel stays.
-    ///
-    /// See also: ibv_is_fork_initialized(3).
     pub fn copies_on_fork(&self) -> bool {
         let ask = || self.fork_status() == ForkStatus::Unneeded;
         *self.0.copies_on_fork.get_or_init(ask)
     }
 
     /// Whether registered memory survives fork(2).
-    ///
-    /// See also: ibv_is_fork_initialized(3).
     pub fn fork_status(&self) -> ForkStatus {
         let Some(is_fork_initialized) = self.functions().is_fork_initialized else {
             return ForkStatus::NotReported;

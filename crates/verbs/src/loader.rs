@@ -11,8 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
-use crate::functions::Functions;
-use crate::mlx5::{self, Mlx5Functions};
+use crate::functions::{Functions, MLX5_FILES, Mlx5Functions};
 
 /// The files that are tried when none is named, in this order.
 pub(crate) const DEFAULT_FILES: [&str; 2] = ["libibverbs.so", "libibverbs.so.1"];
@@ -72,7 +71,7 @@ pub(crate) fn load(files: &[&Path]) -> Result<(Functions, String), LoadError> {
 ///
 /// The library stays open for the life of the process, as libibverbs itself keeps it.
 pub(crate) fn load_mlx5() -> Option<Mlx5Functions> {
-    for file in mlx5::FILES {
+    for file in MLX5_FILES {
         let Ok(object) = SharedObject::open(Path::new(file)) else {
             continue;
         };

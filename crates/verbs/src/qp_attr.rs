@@ -35,7 +35,22 @@ pub struct QueuePairOptions<'a> {
     pub signal_all: bool,
 }
 
-impl QueuePairOptions<'_> {
+impl<'a> QueuePairOptions<'a> {
+    /// `depth` requests of one element in each direction, whose completions all go to `cq`; nothing
+    /// inline, and signalled only where it is asked for.
+    pub fn new(cq: &'a CompletionQueue, depth: u32) -> Self {
+        Self {
+            send_cq: cq,
+            recv_cq: cq,
+            max_send_wr: depth,
+            max_recv_wr: depth,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: 0,
+            signal_all: false,
+        }
+    }
+
     /// The same, with each size cut to what the device can do at most.
     #[must_use]
     pub fn clamp_to(self, device: &DeviceAttributes) -> Self {

@@ -11,10 +11,9 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use crate::addresses;
 use crate::gid::Gid;
-use crate::library::Library;
-use crate::netdev::Netdev;
+use crate::netdev::{Netdev, NetdevKind};
+use crate::own_addresses;
 
 /// Where sysfs is mounted.
 const SYSTEM: &str = "/sys";
@@ -62,12 +61,12 @@ impl Sysfs {
         self
     }
 
-    /// The GIDs that this network namespace can have on devices of `library`. None if that cannot
+    /// The GIDs that this network namespace can have on devices of the machine. None if that cannot
     /// be told: of devices that the process itself provides, the kernel knows nothing.
-    pub(crate) fn own_gids(&self, library: &Library) -> Option<BTreeSet<Gid>> {
+    pub(crate) fn own_gids(&self, is_of_machine: bool) -> Option<BTreeSet<Gid>> {
         match &self.addresses {
             Some(addresses) => Some(addresses.clone()),
-            None if self.is_system() && library.file().is_some() => addresses::of_this_namespace(),
+            None if self.is_system() && is_of_machine => own_addresses::of_this_namespace(),
             None => None,
         }
     }
@@ -122,6 +121,31 @@ impl Sysfs {
         Ok(read_number(&directory.join("ifindex")))
     }
 
+    /// Reads state and kind of an interface, for which its name must be known.
+    ///
+    /// Nothing is taken from a sysfs that knows another number for the name: it shows the
+    /// interfaces of another network namespace.
+    pub(crate) fn describe(&self, netdev: &mut Netdev) {
+        let Some(directory) = netdev.name.as_deref().and_then(|name| self.interface(name)) else {
+            return;
+        };
+        let number = read_number(&directory.join("ifindex"));
+        if number.is_none() || number != netdev.index {
+            return;
+        }
+        let text = |file: &str| fs::read_to_string(directory.join(file)).ok();
+        netdev.up = is_up(
+            read_number(&directory.join("flags")),
+            text("operstate").as_deref().map(str::trim),
+        );
+        netdev.kind = match directory.join("bonding_slave").exists() {
+            true => Some(NetdevKind::BondMember),
+            false => {
+                text("uevent").map(|uevent| kind(&uevent, read_number(&directory.join("type"))))
+            }
+        };
+    }
+
     fn is_system(&self) -> bool {
         self.root == Path::new(SYSTEM)
     }
@@ -159,12 +183,48 @@ fn none_if_absent<T>(error: io::Error) -> io::Result<Option<T>> {
 }
 
 /// The number in a file, decimal or hexadecimal with `0x`.
-pub(crate) fn read_number(file: &Path) -> Option<u32> {
+fn read_number(file: &Path) -> Option<u32> {
     let text = fs::read_to_string(file).ok()?;
     let text = text.trim();
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+/// Whether packets can leave (`operstate` is that of RFC 2863: `unknown` is said by drivers that
+/// do not watch it, such as that of the loop-back interface).
+fn is_up(flags: Option<u32>, state: Option<&str>) -> Option<bool> {
+    if flags.is_some_and(|flags| flags & libc::IFF_UP.cast_unsigned() == 0) {
+        return Some(false);
+    }
+    match state {
+        Some("up") => Some(true),
+        Some("down" | "lowerlayerdown" | "notpresent" | "dormant" | "testing") => Some(false),
+        _ => flags.map(|_| true),
+    }
+}
+
+/// What the files `uevent` and `type` (the hardware type of ARP) say.
+fn kind(uevent: &str, hardware: Option<u32>) -> NetdevKind {
+    const TUNNELS: [u16; 5] = [
+        libc::ARPHRD_TUNNEL,
+        libc::ARPHRD_TUNNEL6,
+        libc::ARPHRD_SIT,
+        libc::ARPHRD_IPGRE,
+        823, // ARPHRD_IP6GRE, which libc lacks
+    ];
+    let device_type = uevent
+        .lines()
+        .find_map(|line| line.strip_prefix("DEVTYPE="));
+    match device_type.map(str::trim) {
+        Some("bond") => NetdevKind::Bond,
+        Some("vlan") => NetdevKind::Vlan,
+        Some("vxlan" | "geneve" | "wireguard") => NetdevKind::Tunnel,
+        _ if hardware.is_some_and(|number| TUNNELS.iter().any(|&of| u32::from(of) == number)) => {
+            NetdevKind::Tunnel
+        }
+        _ => NetdevKind::Plain,
     }
 }
 
@@ -203,5 +263,59 @@ mod tests {
         let sysfs = Sysfs::at("/nonexistent");
         assert!(sysfs.interface_name(1).is_err());
         assert!(sysfs.interface_index("lo").is_err());
+    }
+
+    #[test]
+    fn up_means_brought_up_and_with_a_carrier() {
+        const UP: u32 = 0x1003;
+        const DOWN: u32 = 0x1002;
+        for (flags, state, up) in [
+            (Some(UP), Some("up"), Some(true)),
+            (Some(UP), Some("unknown"), Some(true)),
+            (Some(UP), Some("down"), Some(false)),
+            (Some(UP), Some("lowerlayerdown"), Some(false)),
+            (Some(UP), Some("dormant"), Some(false)),
+            (Some(DOWN), Some("down"), Some(false)),
+            (Some(DOWN), Some("up"), Some(false)),
+            (Some(UP), None, Some(true)),
+            (Some(DOWN), None, Some(false)),
+            (None, Some("up"), Some(true)),
+            (None, Some("unknown"), None),
+            (None, None, None),
+        ] {
+            assert_eq!(is_up(flags, state), up, "{flags:?} {state:?}");
+        }
+    }
+
+    #[test]
+    fn a_sysfs_of_another_namespace_is_not_believed() {
+        let sysfs = Sysfs::default();
+        let described = |index| {
+            let mut netdev = Netdev {
+                index: Some(index),
+                ..Netdev::named("lo")
+            };
+            sysfs.describe(&mut netdev);
+            netdev
+        };
+        // The loop-back interface is number 1 wherever there is a sysfs.
+        let is_there = sysfs.root().join("class/net/lo/flags").exists();
+        assert_eq!(described(1).up.is_some(), is_there);
+        assert_eq!(described(7).up, None);
+        assert_eq!(described(7).kind, None);
+    }
+
+    #[test]
+    fn the_kind_is_told_by_uevent_and_hardware_type() {
+        for (uevent, hardware, expected) in [
+            ("INTERFACE=eth2\nIFINDEX=4\n", 1, NetdevKind::Plain),
+            ("DEVTYPE=vlan\nINTERFACE=eth2.100\n", 1, NetdevKind::Vlan),
+            ("DEVTYPE=bond\nINTERFACE=bond0\n", 1, NetdevKind::Bond),
+            ("DEVTYPE=vxlan\nINTERFACE=vx0\n", 1, NetdevKind::Tunnel),
+            ("INTERFACE=ip6tnl0\n", 769, NetdevKind::Tunnel),
+            ("", 772, NetdevKind::Plain),
+        ] {
+            assert_eq!(kind(uevent, Some(hardware)), expected, "{uevent}");
+        }
     }
 }

@@ -164,6 +164,32 @@ open_constants! {
     }
 }
 
+impl WcStatus {
+    /// What usually causes it. None for a success, and where the name says all there is.
+    pub fn usual_cause(self) -> Option<&'static str> {
+        match self {
+            Self::LOC_PROT_ERR => Some(
+                "the region of a local buffer lacks LOCAL_WRITE, which receives and reads need, or \
+                 was deregistered, or the buffer exceeds it",
+            ),
+            Self::REM_ACCESS_ERR => Some(
+                "the peer's region lacks REMOTE_WRITE with LOCAL_WRITE (for a read REMOTE_READ), or \
+                 its queue pair does; or the region was deregistered, or the range exceeds it",
+            ),
+            Self::RETRY_EXC_ERR => Some(
+                "the peer did not answer: its process died, a link is down, or the two GIDs cannot \
+                 reach each other",
+            ),
+            Self::RNR_RETRY_EXC_ERR => Some("the peer had no receive posted"),
+            Self::WR_FLUSH_ERR => {
+                Some("the queue pair was stopped, by an earlier error or its owner")
+            }
+            Self::LOC_LEN_ERR => Some("the message is longer than the receive buffer"),
+            _ => None,
+        }
+    }
+}
+
 open_constants! {
     /// What kind of work request completed (`enum ibv_wc_opcode`, ibv_poll_cq(3)).
     pub struct WcOpcode(u32) {

@@ -40,9 +40,20 @@ pub struct RemoteAddress {
     pub rkey: u32,
 }
 
-/// A request for the send queue (`struct ibv_send_wr`, ibv_post_send(3)).
+impl From<RemoteAddress> for ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
+    #[inline]
+    fn from(remote: RemoteAddress) -> Self {
+        Self {
+            remote_addr: remote.address,
+            rkey: remote.rkey,
+        }
+    }
+}
+
+/// A request for the send queue (`struct ibv_send_wr`, ibv_post_send(3)), with up to `N` pieces of
+/// local memory.
 ///
-/// What is required is given to the constructor, the rest by setters that can be chained:
+/// What is required is given to the constructor, the rest is chained:
 ///
 /// ```
 /// use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
@@ -51,16 +62,17 @@ pub struct RemoteAddress {
 /// let to = RemoteAddress { address: 0x7e00_0000_0000, rkey: 0x5678 };
 /// let request = SendRequest::write_with_immediate(1, Some(from), to, 42).signaled();
 /// assert_eq!(request.wr_id(), 1);
+/// let gathered = SendRequest::write(2, None, to).with_sges([from, from]);
 /// ```
 ///
 /// A request is plain data: nothing happens until it is posted, and it can be kept and posted
-/// again. It has its scatter/gather element inside, so that making a chain needs no heap.
+/// again. It has its scatter/gather elements inside, so that making a chain needs no heap.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct SendRequest {
+pub struct SendRequest<const N: usize = 1> {
     /// `next` and `sg_list` are set anew at each post, and meaningless in between.
     raw: ibv_send_wr,
-    sge: ibv_sge,
+    sges: [ibv_sge; N],
 }
 
 const _: () = {
@@ -70,16 +82,16 @@ const _: () = {
 
 // SAFETY: the pointers in the request are set by the call that posts it and not followed
 // afterwards, so the request is plain data.
-unsafe impl Send for SendRequest {}
+unsafe impl<const N: usize> Send for SendRequest<N> {}
 // SAFETY: as above.
-unsafe impl Sync for SendRequest {}
+unsafe impl<const N: usize> Sync for SendRequest<N> {}
 
 impl SendRequest {
     /// Writes local memory to the peer's. The peer's application does not notice.
     /// (`IBV_WR_RDMA_WRITE`)
     #[inline]
     pub fn write(wr_id: u64, sge: Option<Sge>, remote: RemoteAddress) -> Self {
-        Self::new(wr_id, ibv_wr_opcode::IBV_WR_RDMA_WRITE, sge).with_remote(remote)
+        Self::new(wr_id, ibv_wr_opcode::IBV_WR_RDMA_WRITE, sge, remote, 0)
     }
 
     /// Writes local memory to the peer's, then consumes a receive request of the peer and hands
@@ -91,29 +103,93 @@ impl SendRequest {
         remote: RemoteAddress,
         immediate: u32,
     ) -> Self {
-        Self::new(wr_id, ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, sge)
-            .with_remote(remote)
-            .with_immediate(immediate)
+        let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+        Self::new(wr_id, opcode, sge, remote, immediate)
     }
 
     /// Reads the peer's memory into local memory. The peer's application does not notice.
     /// (`IBV_WR_RDMA_READ`)
     #[inline]
     pub fn read(wr_id: u64, sge: Option<Sge>, remote: RemoteAddress) -> Self {
-        Self::new(wr_id, ibv_wr_opcode::IBV_WR_RDMA_READ, sge).with_remote(remote)
+        Self::new(wr_id, ibv_wr_opcode::IBV_WR_RDMA_READ, sge, remote, 0)
     }
 
     /// Sends local memory into the buffer of a receive request of the peer. (`IBV_WR_SEND`)
     #[inline]
     pub fn send(wr_id: u64, sge: Option<Sge>) -> Self {
-        Self::new(wr_id, ibv_wr_opcode::IBV_WR_SEND, sge)
+        let nowhere = RemoteAddress::default();
+        Self::new(wr_id, ibv_wr_opcode::IBV_WR_SEND, sge, nowhere, 0)
     }
 
     /// Sends local memory into the buffer of a receive request of the peer, and hands it
     /// `immediate`, given in host byte order. (`IBV_WR_SEND_WITH_IMM`)
     #[inline]
     pub fn send_with_immediate(wr_id: u64, sge: Option<Sge>, immediate: u32) -> Self {
-        Self::new(wr_id, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, sge).with_immediate(immediate)
+        let nowhere = RemoteAddress::default();
+        let opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+        Self::new(wr_id, opcode, sge, nowhere, immediate)
+    }
+
+    /// Makes it another write, in place, which takes a third of the time of building it anew: for
+    /// requests that are kept and posted again and again. Its identifier stays, and of its flags
+    /// it has only `IBV_SEND_INLINE`, and that as `is_inline` says.
+    #[inline]
+    pub fn rewrite(
+        &mut self,
+        sge: Option<Sge>,
+        remote: RemoteAddress,
+        immediate: Option<u32>,
+        is_inline: bool,
+    ) {
+        self.raw.opcode = match immediate {
+            Some(_) => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+            None => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+        };
+        self.raw.__bindgen_anon_1.imm_data = immediate.unwrap_or(0).to_be();
+        self.raw.send_flags = if is_inline { INLINE } else { 0 };
+        self.raw.num_sge = sge.is_some().into();
+        if let Some(sge) = sge {
+            self.sges = [sge.into()];
+        }
+        self.raw.wr.rdma = remote.into();
+    }
+
+    #[inline]
+    fn new(
+        wr_id: u64,
+        opcode: ibv_wr_opcode::Type,
+        sge: Option<Sge>,
+        remote: RemoteAddress,
+        immediate: u32,
+    ) -> Self {
+        let mut raw = ibv_send_wr {
+            wr_id,
+            opcode,
+            num_sge: sge.is_some().into(),
+            ..Default::default()
+        };
+        raw.wr.rdma = remote.into();
+        raw.__bindgen_anon_1.imm_data = immediate.to_be();
+        Self {
+            raw,
+            sges: [sge.unwrap_or_default().into()],
+        }
+    }
+}
+
+const INLINE: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
+
+impl<const N: usize> SendRequest<N> {
+    /// The same with these pieces of local memory, one behind the other. At most
+    /// [`Capabilities::max_send_sge`](crate::Capabilities::max_send_sge).
+    #[must_use]
+    pub fn with_sges<const M: usize>(self, sges: [Sge; M]) -> SendRequest<M> {
+        let mut raw = self.raw;
+        raw.num_sge = M as i32;
+        SendRequest {
+            raw,
+            sges: sges.map(ibv_sge::from),
+        }
     }
 
     /// Asks for a completion also if the request succeeds (`IBV_SEND_SIGNALED`). Without it only
@@ -121,7 +197,7 @@ impl SendRequest {
     #[inline]
     #[must_use]
     pub fn signaled(self) -> Self {
-        self.with_flag(ibv_send_flags::IBV_SEND_SIGNALED)
+        self.with_flag(ibv_send_flags::IBV_SEND_SIGNALED.0)
     }
 
     /// Copies the data into the request when it is posted (`IBV_SEND_INLINE`): the memory need
@@ -130,7 +206,7 @@ impl SendRequest {
     #[inline]
     #[must_use]
     pub fn inline(self) -> Self {
-        self.with_flag(ibv_send_flags::IBV_SEND_INLINE)
+        self.with_flag(INLINE)
     }
 
     /// Starts only after all earlier reads and atomics of the queue pair are complete
@@ -138,7 +214,7 @@ impl SendRequest {
     #[inline]
     #[must_use]
     pub fn fenced(self) -> Self {
-        self.with_flag(ibv_send_flags::IBV_SEND_FENCE)
+        self.with_flag(ibv_send_flags::IBV_SEND_FENCE.0)
     }
 
     /// Wakes a peer that asked to be notified of solicited messages only
@@ -146,7 +222,7 @@ impl SendRequest {
     #[inline]
     #[must_use]
     pub fn solicited(self) -> Self {
-        self.with_flag(ibv_send_flags::IBV_SEND_SOLICITED)
+        self.with_flag(ibv_send_flags::IBV_SEND_SOLICITED.0)
     }
 
     /// Changes the identifier that the completion will carry.
@@ -157,107 +233,28 @@ impl SendRequest {
         self
     }
 
+    /// Asks for a completion with this identifier, in a request that is kept.
+    #[inline]
+    pub fn signal_as(&mut self, wr_id: u64) {
+        self.raw.wr_id = wr_id;
+        self.raw.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+    }
+
     /// The identifier that the completion will carry.
     #[inline]
     pub fn wr_id(&self) -> u64 {
         self.raw.wr_id
     }
 
-    /// Changes the local memory, in a request that is kept and posted again. None: no data.
     #[inline]
-    pub fn set_local(&mut self, sge: Option<Sge>) {
-        self.raw.num_sge = sge.is_some().into();
-        if let Some(sge) = sge {
-            self.sge = sge.into();
-        }
-    }
-
-    /// Changes the place in the peer's memory, in a request that is kept and posted again.
-    #[inline]
-    pub fn set_remote(&mut self, remote: RemoteAddress) {
-        let RemoteAddress {
-            address: remote_addr,
-            rkey,
-        } = remote;
-        let rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
-        self.raw.wr.rdma = rdma;
-    }
-
-    /// Makes it a write, in a request that is kept and posted again: one that hands the peer
-    /// `immediate`, given in host byte order, or without one. See [`write`](Self::write) and
-    /// [`write_with_immediate`](Self::write_with_immediate).
-    #[inline]
-    pub fn set_write(&mut self, immediate: Option<u32>) {
-        self.raw.opcode = match immediate {
-            Some(_) => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
-            None => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-        };
-        self.raw.__bindgen_anon_1.imm_data = immediate.unwrap_or(0).to_be();
-    }
-
-    /// Changes whether the data is copied when the request is posted; see [`inline`](Self::inline).
-    #[inline]
-    pub fn set_inline(&mut self, is_inline: bool) {
-        let flag = ibv_send_flags::IBV_SEND_INLINE.0;
-        if is_inline {
-            self.raw.send_flags |= flag;
-        } else {
-            self.raw.send_flags &= !flag;
-        }
-    }
-
-    /// Changes whether there is a completion if it succeeds; see [`signaled`](Self::signaled).
-    #[inline]
-    pub fn set_signaled(&mut self, is_signaled: bool) {
-        let flag = ibv_send_flags::IBV_SEND_SIGNALED.0;
-        if is_signaled {
-            self.raw.send_flags |= flag;
-        } else {
-            self.raw.send_flags &= !flag;
-        }
-    }
-
-    /// Changes the identifier, in a request that is kept and posted again.
-    #[inline]
-    pub fn set_wr_id(&mut self, wr_id: u64) {
-        self.raw.wr_id = wr_id;
-    }
-
-    #[inline]
-    fn new(wr_id: u64, opcode: ibv_wr_opcode::Type, sge: Option<Sge>) -> Self {
-        let raw = ibv_send_wr {
-            wr_id,
-            opcode,
-            num_sge: sge.is_some().into(),
-            ..Default::default()
-        };
-        Self {
-            raw,
-            sge: sge.unwrap_or_default().into(),
-        }
-    }
-
-    #[inline]
-    fn with_remote(mut self, remote: RemoteAddress) -> Self {
-        self.set_remote(remote);
-        self
-    }
-
-    #[inline]
-    fn with_immediate(mut self, immediate: u32) -> Self {
-        self.raw.__bindgen_anon_1.imm_data = immediate.to_be();
-        self
-    }
-
-    #[inline]
-    fn with_flag(mut self, flag: ibv_send_flags) -> Self {
-        self.raw.send_flags |= flag.0;
+    fn with_flag(mut self, flag: u32) -> Self {
+        self.raw.send_flags |= flag;
         self
     }
 }
 
 // SAFETY: `raw` is the first field (asserted above).
-unsafe impl Request for SendRequest {
+unsafe impl<const N: usize> Request for SendRequest<N> {
     type Raw = ibv_send_wr;
 
     #[inline]
@@ -265,12 +262,12 @@ unsafe impl Request for SendRequest {
         // SAFETY: the caller guarantees that `this` can be written to.
         unsafe {
             (*this).raw.next = next.cast();
-            (*this).raw.sg_list = &raw mut (*this).sge;
+            (*this).raw.sg_list = (&raw mut (*this).sges).cast();
         }
     }
 }
 
-impl fmt::Debug for SendRequest {
+impl<const N: usize> fmt::Debug for SendRequest<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.raw.opcode {
             ibv_wr_opcode::IBV_WR_RDMA_WRITE => "IBV_WR_RDMA_WRITE",
@@ -283,21 +280,22 @@ impl fmt::Debug for SendRequest {
             .field("opcode", &format_args!("{name}"))
             .field("wr_id", &format_args!("{:#x}", self.raw.wr_id))
             .field("flags", &format_args!("{:#x}", self.raw.send_flags))
-            .field("sge", &(self.raw.num_sge != 0).then_some(self.sge))
+            .field("sges", &&self.sges[..self.raw.num_sge as usize])
             .finish_non_exhaustive()
     }
 }
 
-/// A request for the receive queue (`struct ibv_recv_wr`, ibv_post_recv(3)).
+/// A request for the receive queue (`struct ibv_recv_wr`, ibv_post_recv(3)), with up to `N` pieces
+/// of local memory.
 ///
-/// Without a scatter/gather element it can take only immediates and messages of 0 bytes, which
-/// is what RDMA writes with immediate need.
+/// Without any it can take only immediates and messages of 0 bytes, which is what RDMA writes with
+/// immediate need.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct RecvRequest {
+pub struct RecvRequest<const N: usize = 1> {
     /// `next` and `sg_list` are set anew at each post, and meaningless in between.
     raw: ibv_recv_wr,
-    sge: ibv_sge,
+    sges: [ibv_sge; N],
 }
 
 const _: () = {
@@ -307,9 +305,9 @@ const _: () = {
 
 // SAFETY: the pointers in the request are set by the call that posts it and not followed
 // afterwards, so the request is plain data.
-unsafe impl Send for RecvRequest {}
+unsafe impl<const N: usize> Send for RecvRequest<N> {}
 // SAFETY: as above.
-unsafe impl Sync for RecvRequest {}
+unsafe impl<const N: usize> Sync for RecvRequest<N> {}
 
 impl RecvRequest {
     /// A receive without a buffer.
@@ -321,18 +319,29 @@ impl RecvRequest {
         };
         Self {
             raw,
-            sge: ibv_sge::default(),
+            sges: [ibv_sge::default()],
         }
     }
 
     /// A receive into this memory. Its region needs
     /// [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
-    #[inline]
     #[must_use]
-    pub fn with_sge(mut self, sge: Sge) -> Self {
-        self.sge = sge.into();
-        self.raw.num_sge = 1;
-        self
+    pub fn with_sge(self, sge: Sge) -> Self {
+        self.with_sges([sge])
+    }
+}
+
+impl<const N: usize> RecvRequest<N> {
+    /// The same into these pieces of memory, one behind the other. At most
+    /// [`Capabilities::max_recv_sge`](crate::Capabilities::max_recv_sge).
+    #[must_use]
+    pub fn with_sges<const M: usize>(self, sges: [Sge; M]) -> RecvRequest<M> {
+        let mut raw = self.raw;
+        raw.num_sge = M as i32;
+        RecvRequest {
+            raw,
+            sges: sges.map(ibv_sge::from),
+        }
     }
 
     /// Changes the identifier that the completion will carry.
@@ -351,7 +360,7 @@ impl RecvRequest {
 }
 
 // SAFETY: `raw` is the first field (asserted above).
-unsafe impl Request for RecvRequest {
+unsafe impl<const N: usize> Request for RecvRequest<N> {
     type Raw = ibv_recv_wr;
 
     #[inline]
@@ -359,16 +368,16 @@ unsafe impl Request for RecvRequest {
         // SAFETY: the caller guarantees that `this` can be written to.
         unsafe {
             (*this).raw.next = next.cast();
-            (*this).raw.sg_list = &raw mut (*this).sge;
+            (*this).raw.sg_list = (&raw mut (*this).sges).cast();
         }
     }
 }
 
-impl fmt::Debug for RecvRequest {
+impl<const N: usize> fmt::Debug for RecvRequest<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecvRequest")
             .field("wr_id", &format_args!("{:#x}", self.raw.wr_id))
-            .field("sge", &(self.raw.num_sge != 0).then_some(self.sge))
+            .field("sges", &&self.sges[..self.raw.num_sge as usize])
             .finish()
     }
 }

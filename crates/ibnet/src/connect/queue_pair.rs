@@ -311,7 +311,7 @@ fn address(
         port: device.info.port,
         service_level: service.level,
         destination: match offer.link {
-            Link::Ethernet => Destination::Global(route),
+            Link::Ethernet => Destination::global(route),
             Link::InfiniBand => Destination::infiniband(
                 destination_lid(&local.gid, offer),
                 needs_route.then_some(route),

@@ -9,7 +9,7 @@ use ibnet_simverbs::Fabric;
 use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, GidType, GlobalRoute,
     InitAttributes, MemoryRegion, Mtu, ProtectionDomain, QueuePair, QueuePairOptions,
-    ReadyToReceive, ReadyToSend, RecvRequest, RemoteAddress, SendRequest, Sge, WcStatus,
+    ReadyToReceive, ReadyToSend, RecvRequest, RemoteAddress, SendRequest, Sge, Sysfs, WcStatus,
     WorkCompletion,
 };
 
@@ -94,9 +94,9 @@ impl Device {
         let devices = fabric.library().devices().unwrap();
         let device = devices.iter().find(|device| device.name() == "evil");
         let context = device.unwrap().open().unwrap();
-        let gids = context.gid_entries(1).unwrap();
-        let is_usual = |gid: &&ibnet_verbs::GidEntry| {
-            gid.gid_type == GidType::RoceV2 && gid.gid.to_ipv6().to_ipv4_mapped().is_some()
+        let gids = context.gid_table(1, &Sysfs::default()).unwrap();
+        let is_usual = |gid: &&ibnet_verbs::GidTableEntry| {
+            gid.gid_type == Some(GidType::RoceV2) && gid.gid.to_ipv6().to_ipv4_mapped().is_some()
         };
         let gid = gids.iter().find(is_usual);
         let gid = gid.unwrap();
@@ -207,7 +207,7 @@ impl End {
     }
 
     fn join(&self, device: &Device, peer: &Offer, end: &QueuePairEnd) {
-        let destination = Destination::Global(GlobalRoute {
+        let destination = Destination::global(GlobalRoute {
             dgid: ibnet_verbs::Gid(peer.gid),
             sgid_index: device.offer.gid_index,
             hop_limit: 64,

@@ -73,7 +73,7 @@ fn every_queue_pair_has_what_the_environment_says() {
         // Within a subnet there is no global route, unless the port demands one.
         (
             &[],
-            |qp| u32::from(qp.address.destination.route().is_some()),
+            |qp| u32::from(qp.address.destination.route.is_some()),
             0,
         ),
     ];
@@ -101,7 +101,7 @@ fn a_port_that_demands_a_global_route_gets_one_with_the_traffic_class() {
     let fabric = Fabric::builder().device(device("s0")).device(device("r0"));
     let fabric = fabric.build().unwrap();
     for view in queue_pairs(&fabric, &[("NCCL_IB_TC", "106")]) {
-        let route = view.attributes.address.destination.route().copied();
+        let route = view.attributes.address.destination.route;
         let route = route.expect("a global route");
         assert_eq!((route.traffic_class, route.hop_limit), (106, 255));
         assert_eq!(view.attributes.address.service_level, 0);

@@ -40,7 +40,7 @@ fn a_port_of_another_subnet_gets_a_global_route() {
             // The one after it, for flushing, is connected to itself.
             let queue_pair = fabric.hca(device).unwrap().queue_pairs()[0];
             let address = queue_pair.attributes.address;
-            let has_route = address.destination.route().is_some();
+            let has_route = address.destination.route.is_some();
             assert_eq!(has_route, crosses, "{here:x} {there:x} {address:?}");
         }
     }

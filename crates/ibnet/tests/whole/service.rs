@@ -11,7 +11,7 @@ use crate::rig::{End, build, flushing, join_with, message};
 /// Service level and traffic class of a queue pair; none without a global route.
 fn service(view: &QueuePairView) -> (u8, Option<u8>) {
     let address = view.attributes.address;
-    let class = address.destination.route().map(|route| route.traffic_class);
+    let class = address.destination.route.map(|route| route.traffic_class);
     (address.service_level, class)
 }
 

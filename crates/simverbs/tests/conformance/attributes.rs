@@ -231,10 +231,10 @@ fn addresses(stage: &Stage) -> Observed {
     let Pair { a, b } = Pair::unconnected(stage, Setup::default(), Setup::default())?;
     a.to_init()?;
     let mut step = a.ready_to_receive(&b)?;
-    let route = step.address.destination.route().copied();
+    let route = step.address.destination.route;
     let mut route = route.ok_or("the devices do not use GIDs")?;
     route.sgid_index = 255;
-    step.address.destination = Destination::Global(route);
+    step.address.destination = Destination::global(route);
     Ok(vec![success(a.qp.to_rtr(&step))])
 }
 

@@ -9,7 +9,7 @@ use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, Error, GidType, GlobalRoute,
     InitAttributes, LinkLayer, MemoryRegion, Mtu, PostError, ProtectionDomain, QueuePair,
     QueuePairOptions, ReadyToReceive, ReadyToSend, RecvRequest, RemoteAddress, SendRequest, Sge,
-    WcStatus, WorkCompletion,
+    Sysfs, WcStatus, WorkCompletion,
 };
 
 /// How long each end's memory is.
@@ -215,13 +215,13 @@ impl End {
             return Destination::infiniband(port.lid, None);
         }
         let index_of = |end: &Self| {
-            let entries = end.context.gid_entries(end.port).unwrap();
+            let entries = end.context.gid_table(end.port, &Sysfs::default()).unwrap();
             let mut usable = entries.into_iter().rev();
             usable
-                .find(|entry| entry.gid_type == GidType::RoceV2)
+                .find(|entry| entry.gid_type == Some(GidType::RoceV2))
                 .unwrap()
         };
-        Destination::Global(GlobalRoute {
+        Destination::global(GlobalRoute {
             dgid: index_of(self).gid,
             sgid_index: index_of(from).index as u8,
             hop_limit: 64,

@@ -159,10 +159,10 @@ fn values_are_bounded() {
     a.qp.to_init(&init).unwrap();
 
     let rtr = a.to_rtr(b, &setup);
-    let route = *rtr.address.destination.route().unwrap();
+    let route = rtr.address.destination.route.unwrap();
     let with_route = |route| {
         let mut changed = rtr;
-        changed.address.destination = Destination::Global(route);
+        changed.address.destination = Destination::global(route);
         changed
     };
     let mut other_port = rtr;
@@ -420,7 +420,7 @@ fn the_address_can_be_changed_while_draining() {
         .to_rtr(a, &Setup::default())
         .address
         .destination
-        .route()
+        .route
         .unwrap()
         .dgid
         .0;

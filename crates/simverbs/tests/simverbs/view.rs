@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use ibnet_simverbs::{DeviceSpec, Fabric, RegionKind};
 use ibnet_verbs::{
     Access, AddressVector, Destination, GidType, GlobalRoute, InitAttributes, Mtu, QueuePairState,
-    ReadyToReceive, ReadyToSend,
+    ReadyToReceive, ReadyToSend, Sysfs,
 };
 
 use crate::pairs::{End, Memory, Setup, open_all};
@@ -28,8 +28,12 @@ fn a_queue_pair_has_what_was_set_on_it() {
         view.attributes
     };
     assert_eq!(seen().state, QueuePairState::RESET);
-    let gid = end.context.gid_entries(1).unwrap()[0];
-    assert_eq!(gid.gid_type, GidType::InfiniBand);
+    let gid = end
+        .context
+        .gid_table(1, &Sysfs::default())
+        .unwrap()
+        .remove(0);
+    assert_eq!(gid.gid_type, Some(GidType::InfiniBand));
     let address = AddressVector {
         port: 1,
         service_level: 11,

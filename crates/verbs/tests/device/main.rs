@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use ibnet_verbs::{
-    Access, Context, Destination, Error, Functions, InitAttributes, Library, LinkLayer, PortState,
+    Access, Context, Functions, InitAttributes, Library, LinkLayer, Operation, PortState,
     QueuePairOptions, QueuePairState, RecvRequest, RemoteAddress, SendRequest, Sge, Sysfs,
     WcOpcode, WcStatus,
 };
@@ -78,11 +78,14 @@ fn a_device_answers_all_queries() {
 
         let error = context.port(200).unwrap_err();
         assert!(
-            matches!(error, Error::QueryPort { port: 200, .. }),
+            error.operation == Operation::QueryPort { port: 200 },
             "{error}"
         );
         let error = context.gid(PORT, 100_000).unwrap_err();
-        assert!(matches!(error, Error::QueryGid { .. }), "{error}");
+        assert!(
+            matches!(error.operation, Operation::QueryGid { .. }),
+            "{error}"
+        );
     });
 }
 
@@ -90,12 +93,6 @@ fn a_device_answers_all_queries() {
 #[ignore = "needs an RDMA device; run with --include-ignored"]
 fn all_ways_to_the_gid_table_agree() {
     on_each_device(|context| {
-        let entries = context.gid_entries(PORT).unwrap();
-        assert!(!entries.is_empty());
-        for entry in &entries {
-            println!("{entry:?}");
-            assert_eq!(context.gid(PORT, entry.index).unwrap(), entry.gid);
-        }
         let complete = *context.library().functions();
         let one_by_one = Functions {
             query_gid_table: None,
@@ -106,6 +103,11 @@ fn all_ways_to_the_gid_table_agree() {
             ..one_by_one
         };
         let table = context.gid_table(PORT, &Sysfs::default()).unwrap();
+        assert!(!table.is_empty());
+        for entry in table.iter().filter(|entry| entry.unreadable.is_none()) {
+            println!("{entry:?}");
+            assert_eq!(context.gid(PORT, entry.index).unwrap(), entry.gid);
+        }
         for functions in [one_by_one, sysfs] {
             // SAFETY: the functions are libibverbs's own.
             let library = unsafe { Library::from_functions(functions) };
@@ -114,7 +116,6 @@ fn all_ways_to_the_gid_table_agree() {
                 .iter()
                 .find(|device| device.name() == context.device_name());
             let same = same.unwrap().open().unwrap();
-            assert_eq!(same.gid_entries(PORT).unwrap(), entries);
             assert_eq!(same.gid_table(PORT, &Sysfs::default()).unwrap(), table);
         }
     });
@@ -352,7 +353,7 @@ fn a_channel_wakes_who_waits_for_a_completion() {
         // SAFETY: the argument is one valid structure.
         assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 20_000) }, 1);
         let event = channel.next_event().unwrap().unwrap();
-        assert!(event.is_cq(&cq));
+        assert!(event.cq_id() == cq.id());
         drop(event);
         assert_eq!(complete(&cq, 1)[0].status(), WcStatus::WR_FLUSH_ERR);
     });
@@ -376,7 +377,7 @@ fn mistakes_are_reported_with_their_usual_cause() {
 
         qp.to_init(&InitAttributes { port: PORT, ..init }).unwrap();
         let mut step = to_rtr(&context, &pair.right);
-        if let Destination::Global(route) = &mut step.address.destination {
+        if let Some(route) = &mut step.address.destination.route {
             route.sgid_index = 255;
             let error = qp.to_rtr(&step).unwrap_err();
             println!("{error}");
@@ -388,7 +389,10 @@ fn mistakes_are_reported_with_their_usual_cause() {
         let error = unsafe { pd.register(std::ptr::dangling_mut(), SIZE, Access::LOCAL_WRITE) };
         let error = error.unwrap_err();
         println!("{error}");
-        assert!(matches!(error, Error::Register { .. }), "{error}");
+        assert!(
+            matches!(error.operation, Operation::Register { .. }),
+            "{error}"
+        );
 
         // SAFETY: nothing is registered, because there is no DMA-BUF.
         let error = unsafe { pd.register_dmabuf(0, 4096, 0, -1, Access::empty()) }.unwrap_err();

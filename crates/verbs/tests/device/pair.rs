@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ibnet_verbs::{
     Access, AddressVector, CompletionQueue, Context, Destination, Error, GidType, GlobalRoute,
     InitAttributes, LinkLayer, MemoryRegion, QueuePair, QueuePairOptions, ReadyToReceive,
-    ReadyToSend, RecvRequest, RemoteAddress, SendRequest, Sge, WorkCompletion,
+    ReadyToSend, RecvRequest, RemoteAddress, SendRequest, Sge, Sysfs, WorkCompletion,
 };
 
 use crate::PORT;
@@ -116,14 +116,16 @@ pub(crate) fn to_rtr(context: &Context, remote: &QueuePair) -> ReadyToReceive {
     let port = context.port(PORT).unwrap();
     let destination = match port.link_layer {
         LinkLayer::Ethernet => {
-            let entries = context.gid_entries(PORT).unwrap();
+            let entries = context.gid_table(PORT, &Sysfs::default()).unwrap();
             // A link-local address is not always reachable from itself; an IPv4 address is.
             let entry = entries
                 .iter()
-                .filter(|entry| entry.gid_type == GidType::RoceV2)
+                .filter(|entry| {
+                    entry.gid_type == Some(GidType::RoceV2) && entry.unreadable.is_none()
+                })
                 .max_by_key(|entry| entry.gid.ipv4_mapped().is_some())
                 .expect("no RoCE v2 address");
-            Destination::Global(GlobalRoute {
+            Destination::global(GlobalRoute {
                 dgid: entry.gid,
                 sgid_index: entry.index.try_into().unwrap(),
                 hop_limit: 64,

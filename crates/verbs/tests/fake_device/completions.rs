@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use ibnet_verbs::layout::RawCompletion;
-use ibnet_verbs::{Error, WcStatus, WorkCompletion};
+use ibnet_verbs::{Operation, WcStatus, WorkCompletion};
 
 use crate::fake::{Failure, called, context, fail, fake, set_errno};
 
@@ -62,7 +62,7 @@ fn a_queue_that_cannot_be_polled_is_an_error() {
         set_errno(libc::EBUSY);
         fail("poll_cq", failure);
         let error = cq.poll(&mut batch).unwrap_err();
-        assert!(matches!(error, Error::PollCq { .. }));
+        assert!(error.operation == Operation::PollCq);
         assert_eq!(error.errno(), errno);
     }
     // SAFETY: the context is open, and nobody else uses it now.
@@ -87,7 +87,7 @@ fn an_event_comes_through_the_channel_and_is_acknowledged_once() {
     assert!(channel.next_event().unwrap().is_none());
     cq.request_notification(false).unwrap();
     let event = channel.next_event().unwrap().unwrap();
-    assert!(event.is_cq(&cq) && !event.is_cq(&other));
+    assert!(event.cq_id() == cq.id() && event.cq_id() != other.id());
     assert_eq!(event.cq_id(), cq.id());
     assert_eq!(called("ack_cq_events"), 0);
     drop(event);
@@ -102,13 +102,13 @@ fn failures_around_channels_are_errors() {
     let cq = context.create_cq_with_channel(16, &channel).unwrap();
     fail("get_cq_event", Failure::Errno(libc::EIO));
     assert!(matches!(
-        channel.next_event(),
-        Err(Error::NextCompletionEvent { .. })
+        channel.next_event().unwrap_err().operation,
+        Operation::NextCompletionEvent
     ));
     fail("req_notify_cq", Failure::Errno(libc::EIO));
     assert!(matches!(
-        cq.request_notification(true),
-        Err(Error::RequestNotification { .. })
+        cq.request_notification(true).unwrap_err().operation,
+        Operation::RequestNotification
     ));
     fail("create_comp_channel", Failure::Errno(libc::EMFILE));
     let error = context.create_channel().unwrap_err();
@@ -120,8 +120,8 @@ fn a_channel_without_a_descriptor_is_destroyed_again() {
     let context = context();
     fake(|fake| fake.descriptors = false);
     assert!(matches!(
-        context.create_channel(),
-        Err(Error::CreateChannel { .. })
+        context.create_channel().unwrap_err().operation,
+        Operation::CreateChannel
     ));
     assert_eq!(called("destroy_comp_channel"), 1);
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
-use ibnet_verbs::Error;
+use ibnet_verbs::Operation;
 
 use crate::fake::{
     Failure, called, context, context_of, device, fail, fake, oldest_functions, set_errno,
@@ -36,7 +36,7 @@ fn a_device_that_cannot_be_opened_says_why() {
 fn a_context_without_a_descriptor_is_closed_again() {
     fake(|fake| fake.descriptors = false);
     let error = device().open().unwrap_err();
-    assert!(matches!(error, Error::OpenDevice { .. }));
+    assert!(error.operation == Operation::OpenDevice);
     assert!(error.to_string().contains("descriptor"), "{error}");
     assert_eq!(called("close_device"), 1);
 }
@@ -76,7 +76,7 @@ fn every_way_of_returning_an_errno_is_understood() {
         set_errno(libc::EBUSY);
         fail("query_device", failure);
         let error = context.attributes().unwrap_err();
-        assert!(matches!(error, Error::QueryDevice { .. }));
+        assert!(error.operation == Operation::QueryDevice);
         assert_eq!(error.errno(), errno, "{error}");
     }
 }
@@ -88,8 +88,8 @@ fn pkeys_are_in_host_byte_order() {
     assert_eq!(context.pkey(1, 1).unwrap(), 0x8001);
     assert_eq!(context.pkey_index(1, 0x8001).unwrap(), 1);
     assert!(matches!(
-        context.pkey(1, 2),
-        Err(Error::QueryPkey { index: 2, .. })
+        context.pkey(1, 2).unwrap_err().operation,
+        Operation::QueryPkey { index: 2, .. }
     ));
     let error = context.pkey_index(1, 0x0180).unwrap_err();
     assert!(error.to_string().contains("0x0180"), "{error}");
@@ -104,7 +104,7 @@ fn a_pkey_is_found_without_the_function_for_it() {
     let context = context_of(oldest_functions());
     assert_eq!(context.pkey_index(1, 0x8001).unwrap(), 1);
     assert!(matches!(
-        context.pkey_index(1, 0x7fff),
-        Err(Error::FindPkey { .. })
+        context.pkey_index(1, 0x7fff).unwrap_err().operation,
+        Operation::FindPkey { .. }
     ));
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ibnet_verbs::sys::{IBV_FORK_DISABLED, IBV_FORK_ENABLED};
-use ibnet_verbs::{Error, ForkStatus, Transport};
+use ibnet_verbs::{ForkStatus, Operation, Transport};
 
 use crate::fake::{
     Failure, called, fail, fake, functions, library_of, oldest_functions, set_errno,
@@ -79,7 +79,7 @@ fn a_kernel_without_rdma_has_no_devices() {
 fn a_list_that_cannot_be_read_is_an_error() {
     fail("get_device_list", Failure::Errno(libc::EPERM));
     let error = library_of(functions()).devices().unwrap_err();
-    assert!(matches!(error, Error::ListDevices { .. }));
+    assert!(error.operation == Operation::ListDevices);
     assert_eq!(error.errno(), Some(libc::EPERM));
     assert!(error.to_string().contains("no permission"), "{error}");
 }

@@ -4,7 +4,7 @@ use ibnet_verbs::sys::{
     IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_GID_CHANGE, IBV_EVENT_PORT_ERR,
     IBV_EVENT_QP_FATAL, ibv_async_event, ibv_async_event__bindgen_ty_1 as element,
 };
-use ibnet_verbs::{Error, EventType};
+use ibnet_verbs::{EventType, Operation};
 
 use crate::fake::{Failure, called, context, fail, fake};
 use crate::queue_pairs::queue_pair;
@@ -66,7 +66,7 @@ fn a_device_that_is_gone_is_an_error_and_acknowledges_nothing() {
     let context = context();
     fail("get_async_event", Failure::Errno(libc::EIO));
     let error = context.next_event().unwrap_err();
-    assert!(matches!(error, Error::NextEvent { .. }));
+    assert!(error.operation == Operation::NextEvent);
     assert!(error.to_string().contains("removed or reset"), "{error}");
     fail("get_async_event", Failure::Silent);
     assert_eq!(context.next_event().unwrap_err().errno(), None);
@@ -94,7 +94,7 @@ fn an_event_about_a_queue_pair_names_it() {
     script(vec![Ok(about)]);
     let event = context.next_event().unwrap().unwrap();
     assert_eq!((event.port(), event.qp_number()), (None, Some(0xabc)));
-    assert!(event.is_qp(&qp) && !event.is_qp(&other) && !event.is_cq(qp.send_cq()));
+    assert!(event.is_qp(&qp) && !event.is_qp(&other) && event.cq_id() != Some(qp.send_cq().id()));
     assert!(event.is_fatal());
     assert_eq!(
         event.to_string(),
@@ -112,7 +112,9 @@ fn an_event_about_a_completion_queue_is_recognised() {
     };
     script(vec![Ok(about)]);
     let event = context.next_event().unwrap().unwrap();
-    assert!(event.is_cq(&cq) && !event.is_cq(&other) && event.is_fatal());
+    assert!(
+        event.cq_id() == Some(cq.id()) && event.cq_id() != Some(other.id()) && event.is_fatal()
+    );
     assert_eq!((event.port(), event.qp_number()), (None, None));
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use ibnet_verbs::sys::{ibv_gid, ibv_gid_entry};
-use ibnet_verbs::{Error, Functions, Gid, GidEntry, GidType};
+use ibnet_verbs::{Context, Functions, Gid, GidType, Operation, Sysfs};
 
 use crate::fake::{Failure, called, context, context_of, fail, fake, functions, oldest_functions};
 
@@ -37,21 +37,34 @@ fn usual_table() {
     });
 }
 
-fn usual_entries() -> [GidEntry; 2] {
+/// Index, address, type and the number of the interface.
+type Entry = (u32, Gid, GidType, Option<u32>);
+
+fn usual_entries() -> [Entry; 2] {
     [
-        GidEntry {
-            index: 0,
-            gid: gid(LINK_LOCAL),
-            gid_type: GidType::RoceV1,
-            netdev: Some(3),
-        },
-        GidEntry {
-            index: 2,
-            gid: gid(MAPPED),
-            gid_type: GidType::RoceV2,
-            netdev: Some(3),
-        },
+        (0, gid(LINK_LOCAL), GidType::RoceV1, Some(3)),
+        (2, gid(MAPPED), GidType::RoceV2, Some(3)),
     ]
+}
+
+/// The entries that can be used, where nothing is known of interfaces.
+fn entries(context: &Context, port: u8) -> Vec<Entry> {
+    usable(context, port, &Sysfs::at("/nonexistent"))
+}
+
+fn usable(context: &Context, port: u8, sysfs: &Sysfs) -> Vec<Entry> {
+    let table = context.gid_table(port, sysfs).unwrap().into_iter();
+    let readable = table.filter(|entry| entry.unreadable.is_none());
+    let usable = readable.filter_map(|entry| {
+        let interface = entry.netdev.and_then(|netdev| netdev.index);
+        Some((entry.index, entry.gid, entry.gid_type?, interface))
+    });
+    usable.collect()
+}
+
+/// The same by the oldest functions, with the interfaces of the machine.
+fn by_sysfs() -> Vec<Entry> {
+    usable(&context_of(oldest_functions()), 1, &Sysfs::default())
 }
 
 fn one_by_one() -> Functions {
@@ -64,7 +77,7 @@ fn one_by_one() -> Functions {
 #[test]
 fn the_whole_table_at_once() {
     usual_table();
-    assert_eq!(context().gid_entries(1).unwrap(), usual_entries());
+    assert_eq!(entries(&context(), 1), usual_entries());
     assert_eq!((called("query_gid_table"), called("query_gid_ex")), (1, 0));
 }
 
@@ -76,10 +89,10 @@ fn entries_of_other_ports_are_left_out_and_the_rest_is_sorted() {
         fake.gids.insert(0, raw(0, 2, "fe80::2", 1, 4));
         fake.gids.reverse();
     });
-    assert_eq!(context().gid_entries(1).unwrap(), usual_entries());
-    let entries = context().gid_entries(2).unwrap();
+    assert_eq!(entries(&context(), 1), usual_entries());
+    let entries = entries(&context(), 2).into_iter();
     assert_eq!(
-        entries.iter().map(|entry| entry.gid).collect::<Vec<_>>(),
+        entries.map(|entry| entry.1).collect::<Vec<_>>(),
         [gid("fe80::2")]
     );
 }
@@ -88,7 +101,7 @@ fn entries_of_other_ports_are_left_out_and_the_rest_is_sorted() {
 fn one_bad_entry_does_not_hide_the_others() {
     usual_table();
     fake(|fake| fake.gids[1] = None);
-    assert_eq!(context().gid_entries(1).unwrap(), usual_entries());
+    assert_eq!(entries(&context(), 1), usual_entries());
     // The whole table fails for the bad entry; then each is asked for alone.
     assert_eq!((called("query_gid_table"), called("query_gid_ex")), (1, 8));
 }
@@ -96,10 +109,7 @@ fn one_bad_entry_does_not_hide_the_others() {
 #[test]
 fn entry_by_entry_without_the_call_for_the_whole() {
     usual_table();
-    assert_eq!(
-        context_of(one_by_one()).gid_entries(1).unwrap(),
-        usual_entries()
-    );
+    assert_eq!(entries(&context_of(one_by_one()), 1), usual_entries());
     assert_eq!(called("query_gid_ex"), 8);
 }
 
@@ -110,9 +120,8 @@ fn a_type_that_a_newer_driver_invents_is_kept() {
         fake.gids = vec![raw(0, 1, MAPPED, 9, 0)];
     });
     for context in [context(), context_of(one_by_one())] {
-        let entry = context.gid_entries(1).unwrap()[0];
-        assert_eq!(entry.gid_type, GidType::Unknown(9));
-        assert_eq!(entry.netdev, None);
+        let entry = entries(&context, 1)[0];
+        assert_eq!((entry.2, entry.3), (GidType::Unknown(9), None));
     }
 }
 
@@ -120,16 +129,14 @@ fn a_type_that_a_newer_driver_invents_is_kept() {
 fn a_table_of_absurd_length_takes_no_absurd_memory() {
     usual_table();
     fake(|fake| fake.port.gid_tbl_len = i32::MAX);
-    assert_eq!(context().gid_entries(1).unwrap(), usual_entries());
+    assert_eq!(entries(&context(), 1), usual_entries());
 }
 
 #[test]
 fn the_port_must_exist() {
     fail("extended query_port", Failure::Errno(libc::EINVAL));
-    assert!(matches!(
-        context().gid_entries(9),
-        Err(Error::QueryPort { port: 9, .. })
-    ));
+    let error = context().gid_table(9, &Sysfs::default()).unwrap_err();
+    assert_eq!(error.operation, Operation::QueryPort { port: 9 });
 }
 
 #[test]
@@ -138,10 +145,8 @@ fn a_single_gid_is_read_or_an_error() {
     let context = context();
     assert_eq!(context.gid(1, 2).unwrap(), gid(MAPPED));
     assert!(context.gid(1, 1).unwrap().is_zero());
-    assert!(matches!(
-        context.gid(1, 7),
-        Err(Error::QueryGid { index: 7, .. })
-    ));
+    let error = context.gid(1, 7).unwrap_err();
+    assert_eq!(error.operation, Operation::QueryGid { port: 1, index: 7 });
     assert_eq!(
         context.gid(1, u32::MAX).unwrap_err().errno(),
         Some(libc::EINVAL)
@@ -180,18 +185,10 @@ fn bare_gids_get_their_types_and_interfaces_from_sysfs() {
             ],
         );
     });
-    let entries = context_of(oldest_functions()).gid_entries(1).unwrap();
+    let entries = by_sysfs();
     // The loop-back interface is the first of every network namespace.
-    let [first, third] = usual_entries().map(|entry| GidEntry {
-        netdev: Some(1),
-        ..entry
-    });
-    let last = GidEntry {
-        index: 3,
-        gid: gid("fe80::3"),
-        gid_type: GidType::RoceV2,
-        netdev: None,
-    };
+    let [first, third] = usual_entries().map(|(index, gid, of, _)| (index, gid, of, Some(1)));
+    let last = (3, gid("fe80::3"), GidType::RoceV2, None);
     assert_eq!(entries, [first, third, last]);
 }
 
@@ -218,11 +215,8 @@ fn entries_that_sysfs_does_not_explain_are_left_out_alone() {
             ],
         );
     });
-    let entries = context_of(oldest_functions()).gid_entries(1).unwrap();
-    assert_eq!(
-        entries.iter().map(|entry| entry.index).collect::<Vec<_>>(),
-        [4]
-    );
+    let entries = by_sysfs();
+    assert_eq!(entries.iter().map(|entry| entry.0).collect::<Vec<_>>(), [4]);
 }
 
 #[test]
@@ -233,12 +227,12 @@ fn a_kernel_without_types_has_only_the_first_version() {
             fake.port.link_layer = link_layer;
             fake.sysfs = sysfs("no_types", &[]);
         });
-        let entries = context_of(oldest_functions()).gid_entries(1).unwrap();
+        let entries = by_sysfs();
         assert_eq!(entries.len(), 2);
         assert!(
             entries
                 .iter()
-                .all(|entry| entry.gid_type == expected && entry.netdev.is_none())
+                .all(|entry| entry.2 == expected && entry.3.is_none())
         );
     }
 }

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::ptr;
 
-use ibnet_verbs::{Access, Error, ProtectionDomain};
+use ibnet_verbs::{Access, Error, Operation, ProtectionDomain};
 
-use crate::fake::{Failure, called, context, context_of, fail, fake, oldest_functions, set_errno};
+use crate::fake::{
+    Failure, called, context, context_of, fail, fake, is_refused, oldest_functions, set_errno,
+};
 
 const PAGE: u64 = 0x1_0000; // A multiple of every page size there is.
 
@@ -71,7 +73,7 @@ fn ranges_that_cannot_be_are_refused_without_a_call() {
     let refused = |address: *mut u8, length, problem: &str| {
         // SAFETY: nothing is registered, because the range is refused.
         let error = unsafe { pd.register(address, length, Access::empty()) }.unwrap_err();
-        assert!(matches!(error, Error::InvalidArgument { .. }));
+        assert!(is_refused(&error));
         assert_eq!(error.errno(), Some(libc::EINVAL));
         assert!(error.to_string().contains(problem), "{error}");
     };
@@ -120,7 +122,10 @@ fn deregistering_reports_what_dropping_only_logs() {
         .unwrap()
         .deregister()
         .unwrap_err();
-    assert!(matches!(error, Error::Deregister { length: 4096, .. }));
+    assert!(matches!(
+        error.operation,
+        Operation::Deregister { length: 4096, .. }
+    ));
     // Once, not again when the region is dropped.
     assert_eq!(called("dereg_mr"), 2);
 }
@@ -156,7 +161,7 @@ fn a_dmabuf_whose_offset_and_address_disagree_is_refused() {
         // SAFETY: nothing is registered, because the range is refused.
         let error = unsafe { pd.register_dmabuf(offset, length, iova, 0, Access::empty()) };
         let error = error.unwrap_err();
-        assert!(matches!(error, Error::InvalidArgument { .. }));
+        assert!(is_refused(&error));
         assert!(error.to_string().contains(problem), "{error}");
     }
     assert_eq!(called("reg_dmabuf_mr"), 0);
@@ -180,13 +185,7 @@ fn probing_for_dmabufs_tells_bad_descriptors_from_no_support() {
 
     let pd = context_of(oldest_functions()).allocate_pd().unwrap();
     let error = pd.probe_dmabuf().unwrap_err();
-    assert!(matches!(
-        error,
-        Error::Unsupported {
-            missing: "ibv_reg_dmabuf_mr",
-            ..
-        }
-    ));
+    assert!(error.is_unsupported() && error.to_string().contains("ibv_reg_dmabuf_mr"));
     assert!(error.is_unsupported());
 }
 

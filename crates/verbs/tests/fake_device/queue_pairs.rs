@@ -1,9 +1,13 @@
 //! Making queue pairs and completion queues, and their enhanced connection establishment.
 
 use ibnet_verbs::sys::{ibv_qp_attr, ibv_qp_cap, ibv_qp_type};
-use ibnet_verbs::{CompletionQueue, Context, Ece, Error, Functions, QueuePair, QueuePairOptions};
+use ibnet_verbs::{
+    CompletionQueue, Context, Ece, Functions, Operation, QueuePair, QueuePairOptions,
+};
 
-use crate::fake::{Failure, called, context, context_of, fail, fake, functions, oldest_functions};
+use crate::fake::{
+    Failure, called, context, context_of, fail, fake, functions, is_refused, oldest_functions,
+};
 
 pub(crate) fn options<'a>(
     send_cq: &'a CompletionQueue,
@@ -118,7 +122,7 @@ fn objects_of_different_contexts_do_not_mix() {
     );
     for (send_cq, recv_cq) in [(&cq, &foreign), (&foreign, &cq)] {
         let error = pd.create_qp(&options(send_cq, recv_cq)).unwrap_err();
-        assert!(matches!(error, Error::InvalidArgument { .. }));
+        assert!(is_refused(&error));
     }
     let channel = other.create_channel().unwrap();
     let error = one.create_cq_with_channel(8, &channel).unwrap_err();
@@ -128,10 +132,7 @@ fn objects_of_different_contexts_do_not_mix() {
 
 #[test]
 fn a_queue_deeper_than_an_int_is_refused() {
-    assert!(matches!(
-        context().create_cq(u32::MAX),
-        Err(Error::InvalidArgument { .. })
-    ));
+    assert!(is_refused(&context().create_cq(u32::MAX).unwrap_err()));
     fail("create_cq", Failure::Errno(libc::EINVAL));
     let error = context().create_cq(1 << 30).unwrap_err();
     assert!(error.to_string().contains("1073741824 entries"), "{error}");
@@ -151,21 +152,18 @@ fn ece_is_queried_and_set_where_there_is_any() {
     fail("query_ece", Failure::Errno(libc::EOPNOTSUPP));
     assert_eq!(qp.ece().unwrap(), None);
     fail("query_ece", Failure::Errno(libc::EINVAL));
-    assert!(matches!(qp.ece(), Err(Error::QueryEce { .. })));
+    assert!(matches!(
+        qp.ece().unwrap_err().operation,
+        Operation::QueryEce { .. }
+    ));
     fail("set_ece", Failure::Errno(libc::EOPNOTSUPP));
     let error = qp.set_ece(&ece).unwrap_err();
-    assert!(matches!(error, Error::SetEce { .. }) && error.is_unsupported());
+    assert!(matches!(error.operation, Operation::SetEce { .. }) && error.is_unsupported());
 
     let qp = queue_pair(&context_of(oldest_functions()));
     assert_eq!(qp.ece().unwrap(), None);
     let error = qp.set_ece(&ece).unwrap_err();
-    assert!(matches!(
-        error,
-        Error::Unsupported {
-            missing: "ibv_set_ece",
-            ..
-        }
-    ));
+    assert!(error.is_unsupported() && error.to_string().contains("ibv_set_ece"));
     assert_eq!(error.errno(), Some(libc::EOPNOTSUPP));
 }
 

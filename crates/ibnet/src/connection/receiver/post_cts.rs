@@ -35,28 +35,26 @@ impl Connection<Receiver> {
         let entry_bytes = self.side.staging.entry_bytes();
         let length = (count * entry_bytes) as u32;
         let write = &mut self.side.cts_write;
-        write.set_local(Some(Sge {
+        let local = Sge {
             address: self.side.staging.address_of(slot),
             length,
             lkey: self.side.staging.lkey(path.device),
-        }));
-        write.set_remote(RemoteAddress {
+        };
+        let remote = RemoteAddress {
             address: self.side.ring.address + (slot * entry_bytes) as u64,
             rkey: self.side.ring.rkeys[path.peer_device],
-        });
-        write.set_inline(length <= path.max_inline);
+        };
+        write.rewrite(Some(local), remote, None, length <= path.max_inline);
         path.posted(1);
         *since_signal += 1;
         // Unsignalled requests hold their place in the queue until a later signalled one is done.
-        let is_signaled = *since_signal >= path.depth() / 4;
-        write.set_signaled(is_signaled);
-        if is_signaled {
+        if *since_signal >= path.depth() / 4 {
             let work = WrId {
                 path: self.side.cts_path,
                 parts: 0,
                 requests: *since_signal,
             };
-            write.set_wr_id(work.encode());
+            write.signal_as(work.encode());
             *since_signal = 0;
         }
         // SAFETY: the entries lie in this connection's staging area, which is freed after the

@@ -278,21 +278,20 @@ impl Connection<Sender> {
     ) {
         let path = &mut self.core.paths[self.side.staged.path];
         let write = self.side.staged.push();
-        write.set_write(immediate);
-        write.set_local((length > 0).then(|| Sge {
+        let local = (length > 0).then(|| Sge {
             address: message.data.wrapping_add(u64::from(offset)),
             length,
             lkey: message.region.map_or(0, |region| region.lkey(path.device)),
-        }));
-        write.set_remote(RemoteAddress {
+        });
+        let remote = RemoteAddress {
             address: message.remote.wrapping_add(u64::from(offset)),
             rkey: self.side.cts.rkey(message.id, path.peer_device),
-        });
+        };
         // Only what tells the receiver is small.
         let is_inline = immediate.is_some()
             && length <= path.max_inline
             && message.region.is_none_or(Region::can_be_inline);
-        write.set_inline(is_inline);
+        write.rewrite(local, remote, immediate, is_inline);
         path.posted(1);
     }
 
@@ -320,18 +319,18 @@ impl Connection<Sender> {
             }
         };
         let write = staged.push();
-        write.set_write(None);
-        write.set_local(Some(Sge {
+        let local = Sge {
             address,
             length: SIZE_BYTES,
             lkey,
-        }));
-        write.set_remote(RemoteAddress {
+        };
+        let remote = RemoteAddress {
             address: size_table.address + offset as u64,
             // The key for the device that *this* path leads to.
             rkey: size_table.rkeys[path.peer_device],
-        });
-        write.set_inline(SIZE_BYTES <= path.max_inline);
+        };
+        let is_inline = SIZE_BYTES <= path.max_inline;
+        write.rewrite(Some(local), remote, None, is_inline);
         path.posted(1);
     }
 
@@ -363,11 +362,9 @@ impl Connection<Sender> {
             return Ok(());
         };
         let work = staged.work();
-        staged.chain[last].set_signaled(true);
-        staged.chain[last].set_wr_id(work.encode());
+        staged.chain[last].signal_as(work.encode());
         let posted = self.post_chain();
         let staged = &mut self.side.staged;
-        staged.chain[last].set_signaled(false);
         // From here on the peer may count them, and no sooner.
         let log = &mut self.side.parts[work.path];
         for part in &staged.parts[..staged.part_count] {

@@ -1,10 +1,10 @@
 //! [`End`] and [`Pair`]: two ends of a connection, each with its own memory, domain and queues.
 
 use ibnet_verbs::{
-    Access, AddressVector, CompletionQueue, Context, Destination, Error, EventType, GidEntry,
+    Access, AddressVector, CompletionQueue, Context, Destination, Error, EventType, GidTableEntry,
     GidType, GlobalRoute, InitAttributes, LinkLayer, MemoryRegion, Mtu, PostError,
     ProtectionDomain, QueuePair, QueuePairOptions, QueuePairState, ReadyToReceive, ReadyToSend,
-    RecvRequest, RemoteAddress, SendRequest, Sge,
+    RecvRequest, RemoteAddress, SendRequest, Sge, Sysfs,
 };
 
 use super::memory::Memory;
@@ -230,7 +230,7 @@ impl End {
         if port.link_layer == LinkLayer::InfiniBand {
             return Ok(Destination::infiniband(port.lid, None));
         }
-        Ok(Destination::Global(GlobalRoute {
+        Ok(Destination::global(GlobalRoute {
             dgid: peer.address()?.gid,
             sgid_index: self.address()?.index.try_into()?,
             hop_limit: 64,
@@ -241,11 +241,12 @@ impl End {
 
     /// The entry of the GID table to be used with RoCE. A link-local address is not always
     /// reachable from itself; an IPv4 address is.
-    fn address(&self) -> Result<GidEntry, Failure> {
-        let entries = self.context.gid_entries(PORT)?;
+    fn address(&self) -> Result<GidTableEntry, Failure> {
+        let entries = self.context.gid_table(PORT, &Sysfs::default())?;
         let usable = entries
             .into_iter()
-            .filter(|entry| entry.gid_type == GidType::RoceV2);
+            .filter(|entry| entry.unreadable.is_none())
+            .filter(|entry| entry.gid_type == Some(GidType::RoceV2));
         let best = usable.max_by_key(|entry| entry.gid.ipv4_mapped().is_some());
         Ok(best.ok_or("no RoCE version 2 address")?)
     }

@@ -42,12 +42,9 @@ pub(crate) fn attributes(
         ..Default::default()
     };
     raw.ah_attr.port_num = rtr.address.port;
-    if let Destination::Lid { lid, .. } | Destination::LidAndGlobal { lid, .. } =
-        rtr.address.destination
-    {
-        raw.ah_attr.dlid = lid;
-    }
-    if let Some(route) = rtr.address.destination.route() {
+    let Destination { lid, route } = rtr.address.destination;
+    raw.ah_attr.dlid = lid;
+    if let Some(route) = route {
         raw.ah_attr.is_global = 1;
         raw.ah_attr.grh.dgid.raw = route.dgid.0;
         raw.ah_attr.grh.sgid_index = route.sgid_index;

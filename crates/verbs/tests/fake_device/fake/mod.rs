@@ -346,3 +346,9 @@ unsafe fn close(fd: c_int) {
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
     }
 }
+
+/// Whether an argument was refused without a call.
+pub(crate) fn is_refused(error: &ibnet_verbs::Error) -> bool {
+    let source = &error.source;
+    source.kind() == std::io::ErrorKind::InvalidInput && source.raw_os_error().is_none()
+}

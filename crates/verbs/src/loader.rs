@@ -56,7 +56,14 @@ pub(crate) fn load(files: &[&Path]) -> Result<(Functions, String), LoadError> {
         let name = file.display().to_string();
         match SharedObject::open(file) {
             Ok(object) => {
-                let functions = object.functions(&name)?;
+                // SAFETY: the file was named as libibverbs, whose ABI the versions fix.
+                let filled =
+                    unsafe { Functions::fill(|symbol, version| object.find(symbol, version)) };
+                let functions = filled.map_err(|(symbol, version)| LoadError::MissingSymbol {
+                    file: name.clone(),
+                    symbol,
+                    version,
+                })?;
                 object.keep_open();
                 let path = path_of(functions.get_device_list as *const c_void);
                 return Ok((functions, path.unwrap_or(name)));
@@ -75,7 +82,9 @@ pub(crate) fn load_mlx5() -> Option<Mlx5Functions> {
         let Ok(object) = SharedObject::open(Path::new(file)) else {
             continue;
         };
-        if let Some(functions) = object.mlx5_functions() {
+        // SAFETY: the library is libmlx5, whose ABI the versions fix.
+        let filled = unsafe { Mlx5Functions::fill(|symbol, version| object.find(symbol, version)) };
+        if let Ok(functions) = filled {
             object.keep_open();
             tracing::debug!(file, "loaded libmlx5");
             return Some(functions);
@@ -84,23 +93,6 @@ pub(crate) fn load_mlx5() -> Option<Mlx5Functions> {
     }
     None
 }
-
-/// A symbol version. The text is null-terminated for `dlvsym`.
-#[derive(Clone, Copy)]
-struct Version(&'static CStr);
-
-const V1_0: Version = Version(c"IBVERBS_1.0");
-const V1_1: Version = Version(c"IBVERBS_1.1");
-const V1_5: Version = Version(c"IBVERBS_1.5");
-const V1_8: Version = Version(c"IBVERBS_1.8");
-const V1_9: Version = Version(c"IBVERBS_1.9");
-const V1_10: Version = Version(c"IBVERBS_1.10");
-const V1_11: Version = Version(c"IBVERBS_1.11");
-const V1_12: Version = Version(c"IBVERBS_1.12");
-const V1_13: Version = Version(c"IBVERBS_1.13");
-const V1_16: Version = Version(c"IBVERBS_1.16");
-const MLX5_1_8: Version = Version(c"MLX5_1.8");
-const MLX5_1_25: Version = Version(c"MLX5_1.25");
 
 /// An open shared library, closed on drop unless it is to be kept.
 struct SharedObject(NonNull<c_void>);
@@ -124,117 +116,22 @@ impl SharedObject {
         std::mem::forget(self);
     }
 
-    /// Looks every function up. `file` is for the error.
-    fn functions(&self, file: &str) -> Result<Functions, LoadError> {
-        // SAFETY (for each lookup): the type of the field is that of the libibverbs function of
-        // this name and version, whose ABI is fixed by the version.
-        macro_rules! required {
-            ($symbol:literal, $version:expr) => {
-                // SAFETY: see above the macros.
-                unsafe { self.required(file, $symbol, $version) }?
-            };
-        }
-        macro_rules! optional {
-            ($symbol:literal, $version:expr) => {
-                // SAFETY: see above the macros.
-                unsafe { self.optional($symbol, $version) }
-            };
-        }
-        Ok(Functions {
-            get_device_list: required!(c"ibv_get_device_list", V1_1),
-            free_device_list: required!(c"ibv_free_device_list", V1_1),
-            get_device_name: required!(c"ibv_get_device_name", V1_1),
-            get_device_guid: required!(c"ibv_get_device_guid", V1_1),
-            get_device_index: optional!(c"ibv_get_device_index", V1_9),
-            open_device: required!(c"ibv_open_device", V1_1),
-            close_device: required!(c"ibv_close_device", V1_1),
-            get_async_event: required!(c"ibv_get_async_event", V1_1),
-            ack_async_event: required!(c"ibv_ack_async_event", V1_1),
-            query_device: required!(c"ibv_query_device", V1_1),
-            query_port: required!(c"ibv_query_port", V1_1),
-            query_port_speed: optional!(c"ibv_query_port_speed", V1_16),
-            query_gid: required!(c"ibv_query_gid", V1_1),
-            query_gid_ex: optional!(c"_ibv_query_gid_ex", V1_11),
-            query_gid_table: optional!(c"_ibv_query_gid_table", V1_11),
-            query_pkey: required!(c"ibv_query_pkey", V1_1),
-            get_pkey_index: optional!(c"ibv_get_pkey_index", V1_5),
-            alloc_pd: required!(c"ibv_alloc_pd", V1_1),
-            dealloc_pd: required!(c"ibv_dealloc_pd", V1_1),
-            reg_mr: required!(c"ibv_reg_mr", V1_1),
-            reg_mr_iova2: optional!(c"ibv_reg_mr_iova2", V1_8),
-            reg_dmabuf_mr: optional!(c"ibv_reg_dmabuf_mr", V1_12),
-            dereg_mr: required!(c"ibv_dereg_mr", V1_1),
-            create_comp_channel: required!(c"ibv_create_comp_channel", V1_0),
-            destroy_comp_channel: required!(c"ibv_destroy_comp_channel", V1_0),
-            get_cq_event: required!(c"ibv_get_cq_event", V1_1),
-            ack_cq_events: required!(c"ibv_ack_cq_events", V1_1),
-            create_cq: required!(c"ibv_create_cq", V1_1),
-            destroy_cq: required!(c"ibv_destroy_cq", V1_1),
-            create_qp: required!(c"ibv_create_qp", V1_1),
-            modify_qp: required!(c"ibv_modify_qp", V1_1),
-            query_qp: required!(c"ibv_query_qp", V1_1),
-            destroy_qp: required!(c"ibv_destroy_qp", V1_1),
-            query_ece: optional!(c"ibv_query_ece", V1_10),
-            set_ece: optional!(c"ibv_set_ece", V1_10),
-            fork_init: required!(c"ibv_fork_init", V1_1),
-            is_fork_initialized: optional!(c"ibv_is_fork_initialized", V1_13),
-        })
-    }
-
-    /// Looks the functions of libmlx5 up: all of them, or none.
-    fn mlx5_functions(&self) -> Option<Mlx5Functions> {
-        // SAFETY: the types of the fields are those of the functions of this name and version in
-        // mlx5dv.h, whose ABI is fixed by the version.
-        unsafe {
-            Some(Mlx5Functions {
-                is_supported: self.optional(c"mlx5dv_is_supported", MLX5_1_8)?,
-                get_data_direct_sysfs_path: self
-                    .optional(c"mlx5dv_get_data_direct_sysfs_path", MLX5_1_25)?,
-                reg_dmabuf_mr: self.optional(c"mlx5dv_reg_dmabuf_mr", MLX5_1_25)?,
-            })
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`optional`](Self::optional).
-    unsafe fn required<F: Copy>(
-        &self,
-        file: &str,
-        symbol: &'static CStr,
-        version: Version,
-    ) -> Result<F, LoadError> {
-        // SAFETY: passed on to the caller.
-        unsafe { self.optional(symbol, version) }.ok_or_else(|| LoadError::MissingSymbol {
-            file: file.to_owned(),
-            symbol: ascii(symbol),
-            version: ascii(version.0),
-        })
-    }
-
     /// The function of that name and version, if the library has it.
-    ///
-    /// # Safety
-    ///
-    /// `F` is a pointer type of the function that the symbol names.
-    unsafe fn optional<F: Copy>(&self, symbol: &CStr, version: Version) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let address = NonNull::new(self.lookup(symbol, version))?;
-        // SAFETY: the caller guarantees that `F` is a pointer type (the size is checked above)
-        // of the function at this address, which is not null.
-        Some(unsafe { std::mem::transmute_copy(&address) })
+    fn find(&self, symbol: &str, version: &str) -> Option<NonNull<c_void>> {
+        let (symbol, version) = (CString::new(symbol).ok()?, CString::new(version).ok()?);
+        NonNull::new(self.lookup(&symbol, &version))
     }
 
     #[cfg(target_env = "gnu")]
-    fn lookup(&self, symbol: &CStr, version: Version) -> *mut c_void {
+    fn lookup(&self, symbol: &CStr, version: &CStr) -> *mut c_void {
         // SAFETY: the handle is open for as long as `self`, and both names are C strings.
-        unsafe { libc::dlvsym(self.0.as_ptr(), symbol.as_ptr(), version.0.as_ptr()) }
+        unsafe { libc::dlvsym(self.0.as_ptr(), symbol.as_ptr(), version.as_ptr()) }
     }
 
     /// Other C libraries have no versioned lookup. Their dynamic linker prefers the default
     /// version of a symbol, which is the newest.
     #[cfg(not(target_env = "gnu"))]
-    fn lookup(&self, symbol: &CStr, _version: Version) -> *mut c_void {
+    fn lookup(&self, symbol: &CStr, _version: &CStr) -> *mut c_void {
         // SAFETY: the handle is open for as long as `self`, and the name is a C string.
         unsafe { libc::dlsym(self.0.as_ptr(), symbol.as_ptr()) }
     }
@@ -272,12 +169,4 @@ fn dynamic_linker_error() -> String {
         (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
     };
     text.unwrap_or_else(|| "the dynamic linker did not say why".to_owned())
-}
-
-/// A name of this file as text. All of them are plain ASCII.
-const fn ascii(name: &'static CStr) -> &'static str {
-    match name.to_str() {
-        Ok(text) => text,
-        Err(_) => "?",
-    }
 }

@@ -22,16 +22,6 @@ bitflags::bitflags! {
         const REMOTE_ATOMIC = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
         /// Memory windows may be bound.
         const MW_BIND = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
-        /// Addresses count from the start of the region instead of from 0.
-        const ZERO_BASED = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
-        /// Pages are faulted in when they are accessed, instead of pinned now.
-        const ON_DEMAND = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
-        /// The memory consists of huge pages (on-demand regions only).
-        const HUGETLB = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
-        /// Peers may flush writes to global visibility.
-        const FLUSH_GLOBAL = ibv_access_flags::IBV_ACCESS_FLUSH_GLOBAL.0;
-        /// Peers may flush writes to persistence.
-        const FLUSH_PERSISTENT = ibv_access_flags::IBV_ACCESS_FLUSH_PERSISTENT.0;
         /// Writes to the memory may become visible in another order than they were made.
         /// Faster on some machines. Optional: dropped where it is not supported.
         const RELAXED_ORDERING = ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0;

@@ -21,14 +21,8 @@ pub struct DeviceAttributes {
     pub sys_image_guid: u64,
     /// The vendor's identifier: IEEE OUI, or PCI vendor for some drivers.
     pub vendor_id: u32,
-    /// The vendor's number for this kind of device.
-    pub vendor_part_id: u32,
-    /// The vendor's revision of the hardware.
-    pub hardware_version: u32,
     /// The largest memory region, in bytes.
     pub max_mr_size: u64,
-    /// The page sizes that regions can be made of: bit n stands for 2^n bytes.
-    pub page_size_capabilities: u64,
     /// How many queue pairs there can be.
     pub max_qp: u32,
     /// How many work requests a queue of a queue pair can hold.
@@ -37,8 +31,6 @@ pub struct DeviceAttributes {
     pub capability_flags: u32,
     /// How many scatter/gather elements a work request can have.
     pub max_sge: u32,
-    /// The same, for an RDMA read.
-    pub max_sge_read: u32,
     /// How many completion queues there can be.
     pub max_cq: u32,
     /// How many entries a completion queue can have.
@@ -51,14 +43,6 @@ pub struct DeviceAttributes {
     pub max_qp_rd_atom: u32,
     /// How many RDMA reads and atomics a queue pair can have under way as their initiator.
     pub max_qp_init_rd_atom: u32,
-    /// How many RDMA reads and atomics the whole device can serve at once.
-    pub max_res_rd_atom: u32,
-    /// How many shared receive queues there can be.
-    pub max_srq: u32,
-    /// How many partitions a port can be in.
-    pub max_pkeys: u16,
-    /// The longest time until the device acknowledges a packet: 4.096 µs · 2^n.
-    pub local_ca_ack_delay: u8,
     /// How many physical ports there are. They count from 1.
     pub phys_port_count: u8,
 }
@@ -70,25 +54,17 @@ impl From<&ibv_device_attr> for DeviceAttributes {
             node_guid: u64::from_be(raw.node_guid),
             sys_image_guid: u64::from_be(raw.sys_image_guid),
             vendor_id: raw.vendor_id,
-            vendor_part_id: raw.vendor_part_id,
-            hardware_version: raw.hw_ver,
             max_mr_size: raw.max_mr_size,
-            page_size_capabilities: raw.page_size_cap,
             max_qp: limit(raw.max_qp),
             max_qp_wr: limit(raw.max_qp_wr),
             capability_flags: raw.device_cap_flags,
             max_sge: limit(raw.max_sge),
-            max_sge_read: limit(raw.max_sge_rd),
             max_cq: limit(raw.max_cq),
             max_cqe: limit(raw.max_cqe),
             max_mr: limit(raw.max_mr),
             max_pd: limit(raw.max_pd),
             max_qp_rd_atom: limit(raw.max_qp_rd_atom),
             max_qp_init_rd_atom: limit(raw.max_qp_init_rd_atom),
-            max_res_rd_atom: limit(raw.max_res_rd_atom),
-            max_srq: limit(raw.max_srq),
-            max_pkeys: raw.max_pkeys,
-            local_ca_ack_delay: raw.local_ca_ack_delay,
             phys_port_count: raw.phys_port_cnt,
         }
     }

@@ -33,10 +33,6 @@ pub struct PortAttributes {
     pub max_message_size: u32,
     /// The port's local identifier in its subnet (InfiniBand only).
     pub lid: u16,
-    /// The LID of the subnet manager (InfiniBand only).
-    pub sm_lid: u16,
-    /// The service level by which the subnet manager is reached (InfiniBand only).
-    pub sm_service_level: u8,
     /// The port has 2^lmc consecutive LIDs (InfiniBand only).
     pub lmc: u8,
     /// InfiniBand or Ethernet.
@@ -51,9 +47,7 @@ pub struct PortAttributes {
     /// Whether packets must carry a global route even within the subnet
     /// (`IBV_QPF_GRH_REQUIRED`).
     pub grh_required: bool,
-    /// `IBV_PORT_*` capability bits.
-    pub port_cap_flags: u32,
-    /// More `IBV_PORT_*` capability bits. 0 when the library is too old to fill them.
+    /// `IBV_PORT_*` capability bits, the second half. 0 when the library is too old to fill them.
     pub port_cap_flags2: u16,
 }
 
@@ -106,8 +100,6 @@ impl From<&ibv_port_attr> for PortAttributes {
             pkey_table_len: raw.pkey_tbl_len,
             max_message_size: raw.max_msg_sz,
             lid: raw.lid,
-            sm_lid: raw.sm_lid,
-            sm_service_level: raw.sm_sl,
             lmc: raw.lmc,
             link_layer: LinkLayer::from_raw(raw.link_layer),
             active_width: raw.active_width,
@@ -117,7 +109,6 @@ impl From<&ibv_port_attr> for PortAttributes {
             },
             physical_state: raw.phys_state,
             grh_required: raw.flags & GRH_REQUIRED != 0,
-            port_cap_flags: raw.port_cap_flags,
             port_cap_flags2: raw.port_cap_flags2,
         }
     }

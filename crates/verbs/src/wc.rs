@@ -4,18 +4,14 @@ use std::fmt;
 
 use ibverbs_sys::ibv_wc;
 use ibverbs_sys::ibv_wc_opcode::{
-    IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_DRIVER2,
-    IBV_WC_DRIVER3, IBV_WC_FETCH_ADD, IBV_WC_FLUSH, IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ,
-    IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_TM_ADD,
-    IBV_WC_TM_DEL, IBV_WC_TM_NO_TAG, IBV_WC_TM_RECV, IBV_WC_TM_SYNC, IBV_WC_TSO,
+    IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND,
 };
 use ibverbs_sys::ibv_wc_status::{
-    IBV_WC_BAD_RESP_ERR, IBV_WC_FATAL_ERR, IBV_WC_GENERAL_ERR, IBV_WC_INV_EEC_STATE_ERR,
-    IBV_WC_INV_EECN_ERR, IBV_WC_LOC_ACCESS_ERR, IBV_WC_LOC_EEC_OP_ERR, IBV_WC_LOC_LEN_ERR,
-    IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOC_RDD_VIOL_ERR, IBV_WC_MW_BIND_ERR,
-    IBV_WC_REM_ABORT_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_RD_REQ_ERR, IBV_WC_REM_INV_REQ_ERR,
-    IBV_WC_REM_OP_ERR, IBV_WC_RESP_TIMEOUT_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
-    IBV_WC_SUCCESS, IBV_WC_TM_ERR, IBV_WC_TM_RNDV_INCOMPLETE, IBV_WC_WR_FLUSH_ERR,
+    IBV_WC_BAD_RESP_ERR, IBV_WC_FATAL_ERR, IBV_WC_GENERAL_ERR, IBV_WC_LOC_ACCESS_ERR,
+    IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ABORT_ERR,
+    IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RESP_TIMEOUT_ERR,
+    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR,
 };
 
 use crate::c_enum::open_constants;
@@ -111,7 +107,8 @@ impl fmt::Debug for WorkCompletion {
 }
 
 open_constants! {
-    /// How a work request ended (`enum ibv_wc_status`, ibv_poll_cq(3)).
+    /// How a work request ended (`enum ibv_wc_status`, ibv_poll_cq(3)), as far as reliable
+    /// connections know it.
     pub struct WcStatus(u32) {
         /// It succeeded.
         SUCCESS = IBV_WC_SUCCESS,
@@ -119,14 +116,10 @@ open_constants! {
         LOC_LEN_ERR = IBV_WC_LOC_LEN_ERR,
         /// The request is inconsistent with its queue pair.
         LOC_QP_OP_ERR = IBV_WC_LOC_QP_OP_ERR,
-        /// Not used by any transport in use.
-        LOC_EEC_OP_ERR = IBV_WC_LOC_EEC_OP_ERR,
         /// A local buffer is not covered by the memory region of its key.
         LOC_PROT_ERR = IBV_WC_LOC_PROT_ERR,
         /// It was still queued when the queue pair entered the error state.
         WR_FLUSH_ERR = IBV_WC_WR_FLUSH_ERR,
-        /// Binding a memory window failed.
-        MW_BIND_ERR = IBV_WC_MW_BIND_ERR,
         /// The peer answered with an unexpected packet.
         BAD_RESP_ERR = IBV_WC_BAD_RESP_ERR,
         /// A write with immediate from the peer was not allowed here.
@@ -141,26 +134,14 @@ open_constants! {
         RETRY_EXC_ERR = IBV_WC_RETRY_EXC_ERR,
         /// The peer had no receive posted, however often it was tried.
         RNR_RETRY_EXC_ERR = IBV_WC_RNR_RETRY_EXC_ERR,
-        /// Not used by any transport in use.
-        LOC_RDD_VIOL_ERR = IBV_WC_LOC_RDD_VIOL_ERR,
-        /// Not used by any transport in use.
-        REM_INV_RD_REQ_ERR = IBV_WC_REM_INV_RD_REQ_ERR,
         /// The peer aborted the operation.
         REM_ABORT_ERR = IBV_WC_REM_ABORT_ERR,
-        /// Not used by any transport in use.
-        INV_EECN_ERR = IBV_WC_INV_EECN_ERR,
-        /// Not used by any transport in use.
-        INV_EEC_STATE_ERR = IBV_WC_INV_EEC_STATE_ERR,
         /// The device failed.
         FATAL_ERR = IBV_WC_FATAL_ERR,
         /// The peer did not respond in time.
         RESP_TIMEOUT_ERR = IBV_WC_RESP_TIMEOUT_ERR,
         /// Any other error.
         GENERAL_ERR = IBV_WC_GENERAL_ERR,
-        /// Tag matching failed.
-        TM_ERR = IBV_WC_TM_ERR,
-        /// A message by the rendezvous protocol of tag matching is to be fetched by software.
-        TM_RNDV_INCOMPLETE = IBV_WC_TM_RNDV_INCOMPLETE,
     }
 }
 
@@ -191,7 +172,8 @@ impl WcStatus {
 }
 
 open_constants! {
-    /// What kind of work request completed (`enum ibv_wc_opcode`, ibv_poll_cq(3)).
+    /// What kind of work request completed (`enum ibv_wc_opcode`, ibv_poll_cq(3)), as far as this
+    /// crate can post it.
     pub struct WcOpcode(u32) {
         /// A send.
         SEND = IBV_WC_SEND,
@@ -203,36 +185,10 @@ open_constants! {
         COMP_SWAP = IBV_WC_COMP_SWAP,
         /// An atomic fetch and add.
         FETCH_ADD = IBV_WC_FETCH_ADD,
-        /// Binding of a memory window.
-        BIND_MW = IBV_WC_BIND_MW,
-        /// Invalidation of a local key.
-        LOCAL_INV = IBV_WC_LOCAL_INV,
-        /// A send segmented by the device.
-        TSO = IBV_WC_TSO,
-        /// A flush.
-        FLUSH = IBV_WC_FLUSH,
-        /// An atomic write.
-        ATOMIC_WRITE = IBV_WC_ATOMIC_WRITE,
         /// A receive, consumed by a send of the peer.
         RECV = IBV_WC_RECV,
         /// A receive, consumed by an RDMA write with immediate of the peer.
         RECV_RDMA_WITH_IMM = IBV_WC_RECV_RDMA_WITH_IMM,
-        /// Tag matching: a tag was added.
-        TM_ADD = IBV_WC_TM_ADD,
-        /// Tag matching: a tag was removed.
-        TM_DEL = IBV_WC_TM_DEL,
-        /// Tag matching: the device is synchronised.
-        TM_SYNC = IBV_WC_TM_SYNC,
-        /// Tag matching: a message matched.
-        TM_RECV = IBV_WC_TM_RECV,
-        /// Tag matching: a message without a tag.
-        TM_NO_TAG = IBV_WC_TM_NO_TAG,
-        /// Of the driver's own.
-        DRIVER1 = IBV_WC_DRIVER1,
-        /// Of the driver's own.
-        DRIVER2 = IBV_WC_DRIVER2,
-        /// Of the driver's own.
-        DRIVER3 = IBV_WC_DRIVER3,
     }
 }
 

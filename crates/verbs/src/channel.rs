@@ -24,7 +24,7 @@ use crate::operation::Operation;
 /// 2. [`CompletionQueue::poll`](crate::CompletionQueue::poll) until it is empty;
 /// 3. [`wait`](Self::wait), or wait until [`fd`](Self::fd) is readable and take the event with
 ///    [`next_event`](Self::next_event); and begin again.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct CompletionChannel(Arc<Object<ibv_comp_channel>>);
 
 impl Context {
@@ -131,14 +131,6 @@ impl CompletionChannel {
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()
-    }
-}
-
-impl fmt::Debug for CompletionChannel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionChannel")
-            .field("device", &self.context().device_name())
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,5 @@
 //! [`CompletionQueue`]: where the device reports that work requests have ended.
 
-use std::fmt;
 use std::io;
 use std::os::raw::c_int;
 use std::ptr;
@@ -20,9 +19,10 @@ use crate::wc::WorkCompletion;
 ///
 /// Clones are cheap and mean the same queue. It is destroyed when the last clone and every queue
 /// pair that uses it are gone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct CompletionQueue(Arc<Inner>);
 
+#[derive(Debug)]
 struct Inner {
     object: Object<ibv_cq>,
     depth: u32,
@@ -176,14 +176,5 @@ impl CompletionQueue {
     #[cold]
     fn unsupported(&self, operation: Operation, missing: &str) -> Error {
         Error::unsupported(operation, self.context().device_name(), missing)
-    }
-}
-
-impl fmt::Debug for CompletionQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueue")
-            .field("device", &self.context().device_name())
-            .field("depth", &self.0.depth)
-            .finish_non_exhaustive()
     }
 }

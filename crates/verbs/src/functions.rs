@@ -52,23 +52,27 @@ macro_rules! functions {
                 find: impl Fn(&'static str, &'static str) -> Option<NonNull<c_void>>,
             ) -> Result<Self, (&'static str, &'static str)> {
                 Ok(Self {
-                    $( $field: functions!(find $need find, $symbol, $version), )*
+                    $( $field: functions!(
+                        find $need unsafe extern "C" fn($($argument: $type),*) $(-> $result)?,
+                        find($symbol, $version)
+                    ), )*
                 })
             }
         }
     };
     (type required $type:ty) => { $type };
     (type optional $type:ty) => { Option<$type> };
-    (find required $find:ident, $symbol:literal, $version:literal) => {
+    (find required $type:ty, $find:ident($symbol:literal, $version:literal)) => {
         match $find($symbol, $version) {
             // SAFETY: the caller promises that this is the function of that type.
-            Some(address) => unsafe { std::mem::transmute(address) },
+            Some(address) => unsafe { std::mem::transmute::<NonNull<c_void>, $type>(address) },
             None => return Err(($symbol, $version)),
         }
     };
-    (find optional $find:ident, $symbol:literal, $version:literal) => {
-        // SAFETY: as above; null is none.
-        unsafe { std::mem::transmute($find($symbol, $version)) }
+    (find optional $type:ty, $find:ident($symbol:literal, $version:literal)) => {
+        $find($symbol, $version)
+            // SAFETY: as above.
+            .map(|address| unsafe { std::mem::transmute::<NonNull<c_void>, $type>(address) })
     };
 }
 

@@ -1,5 +1,6 @@
 //! [`Object`]: a C object that is destroyed when its owner is gone.
 
+use std::fmt;
 use std::io;
 use std::os::raw::c_int;
 use std::ptr::{self, NonNull};
@@ -81,6 +82,12 @@ impl<T: Destroy> Object<T> {
         // SAFETY: the object was made by this library and is destroyed once. Everything that was
         // made from it holds it, so this is its last use.
         conv::returned(|| unsafe { destroy(raw.as_ptr()) })
+    }
+}
+
+impl<T: Destroy> fmt::Debug for Object<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Object").field(&self.context).finish()
     }
 }
 

@@ -1,6 +1,5 @@
 //! [`ProtectionDomain`]: what keeps memory and queue pairs of one user together.
 
-use std::fmt;
 use std::sync::Arc;
 
 use ibverbs_sys::ibv_pd;
@@ -13,7 +12,7 @@ use crate::operation::Operation;
 /// A protection domain (`struct ibv_pd`): queue pairs can reach only memory of their own domain.
 ///
 /// Clones are cheap and mean the same domain.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ProtectionDomain(Arc<Object<ibv_pd>>);
 
 impl Context {
@@ -42,13 +41,5 @@ impl ProtectionDomain {
     /// it.
     pub fn as_raw(&self) -> *mut ibv_pd {
         self.0.as_raw()
-    }
-}
-
-impl fmt::Debug for ProtectionDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProtectionDomain")
-            .field("device", &self.context().device_name())
-            .finish_non_exhaustive()
     }
 }

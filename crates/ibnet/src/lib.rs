@@ -93,11 +93,16 @@ pub use error::{Error, ErrorKind};
 pub use memory::{Region, Registrar};
 pub use ops::{
     Buffer, Connection, GroupTicket, OpError, Operation, RecvConnection, RecvTicket,
-    SendConnection, SendTicket, Ticket, Wait, operation,
+    SendConnection, SendTicket, Ticket, Wait,
 };
 pub use transport::{Accept, Connecting, Listener, Transport};
 pub use wire::MAX_GROUP;
 pub use wire::handle::Handle;
+
+/// What the types of operations are made of.
+pub mod operation {
+    pub use crate::ops::{Attempt, Batch, Finish, FinishAny, Operation, Post, Transfer};
+}
 
 /// The example of the README is compiled as a test of the documentation.
 #[cfg(doctest)]

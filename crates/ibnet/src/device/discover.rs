@@ -9,10 +9,10 @@ use super::info::DeviceInfo;
 use super::port::{self, LocalPort, PortCache};
 use super::{Device, gpu_direct, max_message, opening, speed};
 use crate::config::{Config, DataDirect, RelaxedOrdering};
+use crate::device::registrations::Registrations;
 use crate::error::Error;
 use crate::events::Changes;
 use crate::events::EventThread;
-use crate::memory::region::Registrations;
 use crate::wire::stripe;
 
 /// What there is.

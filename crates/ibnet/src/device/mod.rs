@@ -14,6 +14,7 @@ mod opening;
 mod pci;
 mod port;
 pub(crate) mod prefix;
+pub(crate) mod registrations;
 mod speed;
 #[cfg(test)]
 mod test_folder;
@@ -28,9 +29,9 @@ pub use pci::{NotPciAddress, PciAddress};
 pub(crate) use port::LocalPort;
 pub use port::PortReport;
 
+use crate::device::registrations::Registrations;
 use crate::error::Error;
 use crate::events::DeviceToken;
-use crate::memory::region::Registrations;
 use crate::wire::message::{DeviceOffer, Link};
 use crate::wire::stripe;
 

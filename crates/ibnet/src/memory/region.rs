@@ -3,14 +3,13 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use ibnet_mrcache::{
-    Cache, DmaBuf, Domain, Lease, LeaseError, Registration, Request, Target, lease_all, release_all,
-};
+use ibnet_mrcache::{DmaBuf, Lease, LeaseError, Request, Target, lease_all, release_all};
 use ibnet_verbs::{Access, LockedMemory, MemoryRegion};
 use nix::errno::Errno;
 
 use crate::device::Device;
 use crate::device::nic::Nic;
+use crate::device::registrations::{Registered, Registrations};
 use crate::error::{Error, Failed};
 use crate::memory::shortage::Shortage;
 use crate::wire::message::MAX_DEVICES;
@@ -48,36 +47,6 @@ struct Inner {
 struct Keys {
     lkey: u32,
     rkey: u32,
-}
-
-/// The registrations of an opened device, shared by its ports.
-#[derive(Clone)]
-pub(crate) struct Registrations {
-    cache: Cache<Registered>,
-    /// The one protection domain of the device.
-    domain: Domain,
-}
-
-/// A memory region in the cache. It holds its protection domain, which so outlives it.
-struct Registered(MemoryRegion);
-
-impl Registration for Registered {
-    type Error = Error;
-
-    fn deregister(self) -> Result<(), Error> {
-        Ok(self.0.deregister()?)
-    }
-}
-
-impl Registrations {
-    /// None yet.
-    pub(crate) fn new() -> Self {
-        Self {
-            // Users promise that their own pages stay mapped, and tell nobody when others go.
-            cache: Cache::builder().pinned_by_lease().build(),
-            domain: Domain::unique(),
-        }
-    }
 }
 
 /// The memory of a device that is given as a DMA-BUF.

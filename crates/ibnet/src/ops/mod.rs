@@ -16,13 +16,16 @@
 
 mod buffer;
 mod connection;
-pub mod operation;
+mod operation;
+mod requests;
 mod tickets;
 mod transfer;
 mod wait;
 
 pub use buffer::Buffer;
 pub use connection::{Connection, RecvConnection, SendConnection};
-pub use operation::{OpError, Operation};
+pub use operation::{Attempt, OpError, Operation};
+pub use requests::{Batch, Finish, FinishAny, Post};
 pub use tickets::{GroupTicket, RecvTicket, SendTicket, Ticket};
+pub use transfer::Transfer;
 pub use wait::Wait;

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::connection::Connection;
-pub use super::transfer::{Batch, Finish, FinishAny, Post, Transfer};
+use super::transfer::Transfer;
 use crate::error::Error;
 use crate::events::waiting::polling;
 

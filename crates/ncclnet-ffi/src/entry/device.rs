@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use crate::abi::NcclResult;
 use crate::fault::Fault;
 use crate::guard::{guard, required};
-use crate::plugin::device::{self, Properties};
+use crate::plugin::device::Properties;
+use crate::plugin::lifecycle;
 
 /// `devices`.
 pub(crate) unsafe extern "C" fn devices(count: *mut c_int) -> NcclResult {
@@ -13,7 +14,7 @@ pub(crate) unsafe extern "C" fn devices(count: *mut c_int) -> NcclResult {
         let count = required(count, "ndev")?;
         // SAFETY: not null, and the caller's to write: see the module.
         unsafe { count.write(0) };
-        let number = device::count()?;
+        let number = lifecycle::devices()?.count();
         // SAFETY: as above.
         unsafe { count.write(number) };
         Ok(())
@@ -31,7 +32,7 @@ pub(crate) unsafe fn get_properties<P>(
 ) -> NcclResult {
     guard("getProperties", || {
         let out = required(properties, "props")?;
-        let properties = convert(&*device::properties(index)?)?;
+        let properties = convert(&*lifecycle::devices()?.get(index)?)?;
         // SAFETY: not null, and the caller's to write. The whole struct is written, so no field keeps
         // what was there.
         unsafe { out.write(properties) };
@@ -57,7 +58,7 @@ pub(crate) unsafe fn make_vdevice<const LIMIT: usize>(
             "a virtual device of {count} devices; 1 to {LIMIT} are possible"
         ))
     })?;
-    let made = device::make_virtual(members)?;
+    let made = lifecycle::devices()?.merge(members)?;
     // SAFETY: not null, and the caller's to write.
     unsafe { index.write(made) };
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::token::Kind;
+use super::kind::Kind;
 
 /// A value that C passed cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

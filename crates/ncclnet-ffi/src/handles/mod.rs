@@ -12,11 +12,13 @@
 //! contract of NCCL's interface.
 
 mod error;
+mod kind;
 mod slots;
 mod table;
 mod token;
 
 pub(crate) use error::HandleError;
+pub(crate) use kind::Kind;
 pub(crate) use slots::CHUNK;
 pub(crate) use table::{Object, Table};
-pub(crate) use token::{Kind, MAX_COMMUNICATORS, ObjectId, RequestToken};
+pub(crate) use token::{MAX_COMMUNICATORS, ObjectId, RequestToken};

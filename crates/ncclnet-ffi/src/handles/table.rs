@@ -11,8 +11,9 @@ use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::error::HandleError;
+use super::kind::Kind;
 use super::slots::Slots;
-use super::token::{Kind, ObjectId, RequestToken};
+use super::token::{ObjectId, RequestToken};
 
 /// What can be in a table.
 pub(crate) trait Object: Send + Sync {

@@ -13,10 +13,10 @@
 //! `irecv`), and no address of a user program, nor memory full of ones, looks like a token.
 
 use std::ffi::c_void;
-use std::fmt;
 use std::ptr;
 
 use super::error::{Expected, HandleError};
+use super::kind::Kind;
 
 /// Communicators of one direction that may exist at a time. Bounded by the bits of a request token.
 pub(crate) const MAX_COMMUNICATORS: u32 = 1 << REQUEST_INDEX_BITS;
@@ -31,60 +31,6 @@ const REQUEST_INDEX_BITS: u32 = 18;
 
 const _: () = assert!(OBJECT_INDEX_BITS + 32 == KIND_SHIFT);
 const _: () = assert!(REQUEST_ID_BITS + REQUEST_GENERATION_BITS + REQUEST_INDEX_BITS == KIND_SHIFT);
-
-/// What a token stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    /// The context of one NCCL communicator (API version 11 and later).
-    Context = 1,
-    /// `listenComm`.
-    Listener = 2,
-    /// `sendComm`.
-    Sender = 3,
-    /// `recvComm`.
-    Receiver = 4,
-    /// `mhandle`.
-    Region = 5,
-    /// Request of `isend`.
-    SendRequest = 6,
-    /// Request of `irecv`.
-    ReceiveRequest = 7,
-}
-
-impl Kind {
-    const fn from_bits(bits: u64) -> Option<Self> {
-        Some(match bits {
-            1 => Self::Context,
-            2 => Self::Listener,
-            3 => Self::Sender,
-            4 => Self::Receiver,
-            5 => Self::Region,
-            6 => Self::SendRequest,
-            7 => Self::ReceiveRequest,
-            _ => return None,
-        })
-    }
-
-    /// The kind in words, for messages.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Context => "context",
-            Self::Listener => "listening communicator",
-            Self::Sender => "sending communicator",
-            Self::Receiver => "receiving communicator",
-            Self::Region => "memory handle",
-            Self::SendRequest => "send request",
-            Self::ReceiveRequest => "receive request",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// An object in one of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,10 +5,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use ibnet::Transport;
 
+use super::description;
 use super::numbering::Numbering;
 pub(crate) use super::properties::Properties;
 use super::properties::to_int;
-use super::{description, lifecycle};
 use crate::abi::MAX_NET_DEVICES;
 use crate::fault::Fault;
 
@@ -17,23 +17,6 @@ pub(crate) struct Devices {
     transport: Transport,
     // Locked for no longer than it takes to make a virtual device.
     known: RwLock<Numbering<Arc<Properties>>>,
-}
-
-/// `devices`.
-pub(crate) fn count() -> Result<c_int, Fault> {
-    Ok(to_int(lifecycle::devices()?.known().len()))
-}
-
-/// `getProperties`.
-pub(crate) fn properties(number: c_int) -> Result<Arc<Properties>, Fault> {
-    lifecycle::devices()?.get(number)
-}
-
-/// `makeVDevice`: the number of the device made of `members`. Nothing is changed unless it succeeds.
-///
-/// A device made of one device is that device, and one made of the same set as another is that other.
-pub(crate) fn make_virtual(members: &[c_int]) -> Result<c_int, Fault> {
-    lifecycle::devices()?.merge(members)
 }
 
 impl Devices {
@@ -75,7 +58,10 @@ impl Devices {
         known.begin_anew();
     }
 
-    fn merge(&self, members: &[c_int]) -> Result<c_int, Fault> {
+    /// `makeVDevice`: the number of the device made of `members`. Nothing is changed unless it succeeds.
+    ///
+    /// A device made of one device is that device, and one made of the same set as another is that other.
+    pub(crate) fn merge(&self, members: &[c_int]) -> Result<c_int, Fault> {
         // The members are checked before anything else is done with them (pitfall 16).
         let members = members
             .iter()
@@ -101,6 +87,11 @@ impl Devices {
     /// Tells the log what NCCL will see of the devices.
     pub(super) fn announce(&self) {
         description::devices(&self.transport, self.known().physical());
+    }
+
+    /// `devices`: how many NCCL can ask for.
+    pub(crate) fn count(&self) -> c_int {
+        to_int(self.known().len())
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Numbering<Arc<Properties>>> {

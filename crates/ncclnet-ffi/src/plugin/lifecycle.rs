@@ -21,21 +21,12 @@ use ibnet::{Config, Transport};
 use ibnet_verbs::Library;
 
 use super::device::Devices;
-use super::objects::{self, CONTEXTS};
+use super::objects::{self, CONTEXTS, Context};
 use super::pending;
 use crate::abi::{CONFIG_UNDEFINED, DebugLogger, TRAFFIC_CLASS_UNDEFINED};
 use crate::fault::Fault;
 use crate::handles::{Kind, ObjectId};
 use crate::{logger, profiler};
-
-/// What `init` of API version 11 and later gives to each communicator.
-#[derive(Clone)]
-pub(crate) struct Context {
-    /// The devices, kept open by this.
-    pub(crate) devices: Arc<Devices>,
-    /// Traffic class of the communicator's connections, if it asks for one.
-    pub(crate) traffic_class: Option<u8>,
-}
 
 /// Who keeps the transport open. The lock is held while it is opened and let go, so that one thread
 /// at a time does either.
@@ -237,7 +228,7 @@ fn close_if_unused(users: &Users) {
 }
 
 /// The open devices.
-pub(super) fn devices() -> Result<Arc<Devices>, Fault> {
+pub(crate) fn devices() -> Result<Arc<Devices>, Fault> {
     OPEN.read()
         .unwrap_or_else(PoisonError::into_inner)
         .as_ref()

@@ -9,8 +9,7 @@ use ibnet::{Region, Registrar};
 
 use crate::fault::Fault;
 use crate::handles::{CHUNK, Kind, MAX_COMMUNICATORS, Object, ObjectId, Table};
-use crate::plugin::device::Properties;
-use crate::plugin::lifecycle::Context;
+use crate::plugin::device::{Devices, Properties};
 use crate::plugin::listening::Accepted;
 
 /// Contexts that may exist at a time: one per NCCL communicator of this process.
@@ -36,6 +35,15 @@ pub(crate) static RECEIVERS: Table<Communicator<RecvConnection>, COMMUNICATORS> 
 
 /// `mhandle`.
 pub(crate) static REGIONS: Table<Registered, { MAX_REGIONS / CHUNK }> = Table::new();
+
+/// What `init` of API version 11 and later gives to each communicator.
+#[derive(Clone)]
+pub(crate) struct Context {
+    /// The devices, kept open by this.
+    pub(crate) devices: Arc<Devices>,
+    /// Traffic class of the communicator's connections, if it asks for one.
+    pub(crate) traffic_class: Option<u8>,
+}
 
 /// A listener, and the device that it listens on.
 pub(crate) struct Listener {

@@ -37,7 +37,9 @@ unsafe extern "C" fn pci_path(index: c_int, path: *mut *mut c_char) -> NcclResul
         let out = required(path, "path")?;
         // SAFETY: not null, and the caller's to write.
         unsafe { out.write(ptr::null_mut()) };
-        let path = plugin::device::properties(index)?.pci_path_to_free()?;
+        let path = plugin::lifecycle::devices()?
+            .get(index)?
+            .pci_path_to_free()?;
         // SAFETY: as above.
         unsafe { out.write(path) };
         Ok(())
@@ -49,7 +51,9 @@ unsafe extern "C" fn ptr_support(index: c_int, supported: *mut c_int) -> NcclRes
         let out = required(supported, "supportedTypes")?;
         // SAFETY: not null, and the caller's to write.
         unsafe { out.write(0) };
-        let supported = plugin::device::properties(index)?.pointer_support_without_dmabuf();
+        let supported = plugin::lifecycle::devices()?
+            .get(index)?
+            .pointer_support_without_dmabuf();
         // SAFETY: as above.
         unsafe { out.write(supported) };
         Ok(())

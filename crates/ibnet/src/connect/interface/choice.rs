@@ -189,7 +189,8 @@ impl Rank {
     fn of(interface: &Interface, address: &Address, wanted: &Wanted<'_>) -> Self {
         let (name, filter) = (&interface.name, wanted.filter);
         let link_local = is_link_local(address.address.ip());
-        let is_near = |near: &Near| near.is_in_network_of(name, address);
+        let is_near =
+            |near: &Near| near.is_in_network_of(name, address.address.ip(), address.prefix);
         Self {
             no_carrier: interface.state == State::NoCarrier,
             // Interfaces of InfiniBand that nobody has configured have link-local addresses.

@@ -2,8 +2,6 @@
 
 use std::net::{IpAddr, ToSocketAddrs};
 
-use super::choice::Address;
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Near {
     pub(super) ip: IpAddr,
@@ -35,14 +33,20 @@ impl Near {
         })
     }
 
-    /// Whether it is in the network that `address` of `interface` is in.
-    pub(super) fn is_in_network_of(&self, interface: &str, address: &Address) -> bool {
+    /// Whether it is in the network that `address` of `interface` is in, whose prefix has `prefix` bits,
+    /// if that is known.
+    pub(super) fn is_in_network_of(
+        &self,
+        interface: &str,
+        address: IpAddr,
+        prefix: Option<u8>,
+    ) -> bool {
         let is_same_link = self.interface.as_ref().is_none_or(|own| own == interface);
-        let Some(prefix) = address.prefix.filter(|_| is_same_link) else {
+        let Some(prefix) = prefix.filter(|_| is_same_link) else {
             return false;
         };
         // In each family, what the network's prefix leaves of the difference.
-        match (self.ip, address.address.ip()) {
+        match (self.ip, address) {
             (IpAddr::V4(one), IpAddr::V4(other)) => {
                 let difference = one.to_bits() ^ other.to_bits();
                 difference.leading_zeros() >= u32::from(prefix)

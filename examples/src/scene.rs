@@ -67,15 +67,8 @@ pub fn index_of(
     name: Option<&str>,
     default: usize,
 ) -> Result<usize, String> {
-    let devices = transport.devices();
-    let Some(name) = name else {
-        return Ok(default.min(devices.len().saturating_sub(1)));
-    };
-    let place = devices.iter().position(|device| {
-        device.name == name || format!("{}:{}", device.name, device.port) == name
-    });
-    place.ok_or_else(|| {
-        let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();
-        format!("there is no device {name}; there are {}", names.join(", "))
-    })
+    match name {
+        Some(name) => transport.device(name).map_err(|error| error.to_string()),
+        None => Ok(default.min(transport.devices().len().saturating_sub(1))),
+    }
 }

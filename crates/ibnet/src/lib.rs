@@ -64,6 +64,8 @@
 //! A failed connection keeps its [`Error`], and every later call returns it. A peer that closes,
 //! dies or becomes unreachable ends all outstanding requests with an error that names both ends.
 
+#![warn(missing_debug_implementations)]
+
 mod config;
 mod connect;
 mod connection;

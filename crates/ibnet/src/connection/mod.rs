@@ -16,7 +16,7 @@ pub(crate) mod requests;
 mod sender;
 mod wr_id;
 
-use std::mem;
+use std::{fmt, mem};
 
 use ibnet_verbs::{Access, WorkCompletion};
 
@@ -234,6 +234,19 @@ impl<S: Side> Connection<S> {
             S::peer_closed(self, &closing)?;
         }
         Ok(self.core.check()?)
+    }
+}
+
+#[allow(
+    private_bounds,
+    reason = "there are two sides, and no third can be added"
+)]
+impl<S: Side> fmt::Debug for Connection<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("between", &self.description())
+            .field("outstanding", &self.outstanding())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Registered memory of the application.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -276,6 +277,26 @@ fn explain(device: &Device, error: ibnet_verbs::Error, length: usize) -> Error {
     Error::NoMemory {
         source: Arc::new(error),
         limits: shortage.to_string(),
+    }
+}
+
+impl fmt::Debug for Registrar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registrar")
+            .field("device", &self.nic.info().name)
+            .field("access", &self.access)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("device", &self.0.nic.info().name)
+            .field("start", &format_args!("{:#x}", self.0.start))
+            .field("length", &self.0.length)
+            .field("access", &self.0.access)
+            .finish()
     }
 }
 

@@ -115,6 +115,7 @@ impl Batch for Vec<Buffer> {
 }
 
 /// Posting buffers. Gives a ticket.
+#[derive(Debug)]
 pub struct Post<S, B> {
     buffers: Option<Vec<(Buffer, i32)>>,
     of: PhantomData<fn() -> (S, B)>,
@@ -171,6 +172,7 @@ impl<S: Transfer, B: Batch> Attempt for Post<S, B> {
 }
 
 /// Waiting until the request of a ticket is done. Gives its buffers.
+#[derive(Debug)]
 pub struct Finish<S, B> {
     ticket: Option<Ticket<S, B>>,
 }
@@ -208,6 +210,7 @@ impl<S: Transfer, B: Batch> Attempt for Finish<S, B> {
 }
 
 /// Waiting until the request of any of some tickets is done. Gives which it was, and its buffers.
+#[derive(Debug)]
 pub struct FinishAny<'t, S, B> {
     tickets: &'t mut Vec<Ticket<S, B>>,
     failed: Option<usize>,

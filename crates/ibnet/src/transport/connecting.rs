@@ -1,5 +1,6 @@
 //! [`Connecting`]: a connection in the making.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -52,6 +53,14 @@ impl Connecting {
             under_way: Some((conversation, shared)),
             budget,
         })
+    }
+}
+
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connecting")
+            .field("has_ended", &self.under_way.is_none())
+            .finish_non_exhaustive()
     }
 }
 

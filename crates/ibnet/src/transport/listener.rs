@@ -1,6 +1,7 @@
 //! Listening: lets clients in and drives the handshakes of all that are pending.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
@@ -271,12 +272,22 @@ impl Client {
     }
 }
 
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("handle", &self.handle)
+            .field("clients", &self.pending.len())
+            .finish_non_exhaustive()
+    }
+}
+
 /// Accepting a connection: a future with the methods of [`Wait`](crate::Wait).
 ///
 /// It fails for a peer that knew the cookie and then failed, or if there is no descriptor or memory for
 /// another client; the listener remains usable. Strangers are dropped without an error. Dropped, it has
 /// lost nothing: clients in the middle of their handshake go on with the next one.
 #[must_use = "nothing happens until it is tried, waited for or awaited"]
+#[derive(Debug)]
 pub struct Accept<'a>(&'a mut Listener);
 
 impl Future for Accept<'_> {

@@ -3,6 +3,7 @@
 mod connecting;
 pub(crate) mod listener;
 
+use std::fmt;
 use std::sync::Arc;
 
 pub use connecting::Connecting;
@@ -101,6 +102,26 @@ impl Transport {
         self.shared.nics.infos()
     }
 
+    /// The device with this name, as an index into [`devices`](Self::devices): `mlx5_0`, `mlx5_0:1`
+    /// with its port, or the name of a virtual device. Of several ports the first.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with the names that there are.
+    pub fn device(&self, name: &str) -> Result<usize, Error> {
+        let devices = self.devices();
+        let is_it = |device: &DeviceInfo| {
+            device.name == name || format!("{}:{}", device.name, device.port) == name
+        };
+        devices.iter().position(is_it).ok_or_else(|| {
+            let names: Vec<String> = devices
+                .iter()
+                .map(|device| format!("{}:{}", device.name, device.port))
+                .collect();
+            let text = format!("there is no device {name}; there are {}", names.join(", "));
+            Error::InvalidArgument(text)
+        })
+    }
+
     /// One line for each device or port that cannot be used or was not asked for, with the reason.
     pub fn left_out(&self) -> &[String] {
         &self.shared.left_out
@@ -169,6 +190,15 @@ impl Transport {
         } = &*self.shared;
         complaints.tell(config, nic.link(), options.traffic_class);
         Connecting::new(Arc::clone(&self.shared), nic, handle, options)
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.devices().into_iter().map(|device| device.name);
+        f.debug_struct("Transport")
+            .field("devices", &names.collect::<Vec<_>>())
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,11 +4,12 @@ use ibnet::Accept;
 use ibnet::operation::{Finish, FinishAny, Operation, Post};
 use ibnet::raw::{Receiver, Sender};
 use ibnet::{
-    Buffer, Config, Connecting, Error, GroupTicket, Handle, Listener, RecvConnection, RecvTicket,
-    Region, Registrar, SendConnection, SendTicket, Transport,
+    Buffer, Config, Connecting, Error, GroupTicket, Handle, Listener, OpError, RecvConnection,
+    RecvTicket, Region, Registrar, SendConnection, SendTicket, Transport,
 };
 
 const fn can_go_elsewhere<T: Send + Unpin + 'static>() {}
+const fn is_an_error<T: std::error::Error + Send + Sync>() {}
 const fn can_be_shared<T: Send + Sync>() {}
 const fn can_be_awaited_anywhere<T: Future + Send + Unpin>() {}
 
@@ -29,6 +30,12 @@ const _: () = {
     can_be_shared::<Handle>();
     can_be_shared::<Config>();
     can_be_shared::<Error>();
+
+    is_an_error::<Error>();
+    is_an_error::<OpError<Buffer>>();
+    is_an_error::<ibnet::ConfigError>();
+    is_an_error::<ibnet::InvalidList>();
+    is_an_error::<ibnet::NotPciAddress>();
 
     can_be_awaited_anywhere::<Connecting>();
     can_be_awaited_anywhere::<Accept<'static>>();

@@ -214,3 +214,20 @@ fn a_message_whose_tag_nobody_has_waits_and_somebody_hears_of_it() {
     }
     receiving.finish(receive).wait().unwrap();
 }
+
+#[test]
+fn a_device_is_found_by_its_name() {
+    let fabric = fabric(2, 1);
+    let (sender, _) = ends(&fabric, |_| {});
+    let transport = &sender.transport;
+    let names: Vec<String> = transport.devices().into_iter().map(|d| d.name).collect();
+    for (index, name) in names.iter().enumerate() {
+        assert_eq!(transport.device(name).unwrap(), index);
+        assert_eq!(transport.device(&format!("{name}:1")).unwrap(), index);
+    }
+    for unknown in ["", "mlx5_77", "s0:2"] {
+        let error = transport.device(unknown).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)));
+        assert!(error.to_string().contains(&names[0]), "{error}");
+    }
+}

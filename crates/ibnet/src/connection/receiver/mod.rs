@@ -8,6 +8,7 @@ mod complete;
 mod flush;
 mod post_cts;
 
+use std::fmt;
 use std::num::NonZeroUsize;
 
 use ibnet_verbs::{RecvRequest, RemoteAddress, SendRequest};
@@ -53,7 +54,14 @@ pub struct Receiver {
     cts_write: Box<SendRequest>,
 }
 
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}
+
 /// One buffer of a receive.
+#[derive(Clone, Copy, Debug)]
 pub struct RecvBuffer<'a> {
     /// Where the message goes. May be null if `capacity` is 0.
     pub data: *mut u8,

@@ -8,6 +8,7 @@
 mod complete;
 mod staging;
 
+use std::fmt;
 use std::num::NonZeroUsize;
 
 use ibnet_verbs::Access;
@@ -56,6 +57,12 @@ pub struct Sender {
     /// the immediate. `None`: nothing is reordered.
     bulk_threshold: Option<u32>,
     has_warned_of_cut: bool,
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
 }
 
 /// What is known of one send.

@@ -102,8 +102,8 @@ mod tests {
             ("::1", AddressClass::NotUnicast),
             ("::ffff:10.0.0.1", AddressClass::Ipv4),
             ("::ffff:192.168.1.1", AddressClass::Ipv4),
-            ("::ffff:0.0.0.0", AddressClass::NotUnicast), // pitfall 30
-            ("::ffff:224.0.0.1", AddressClass::NotUnicast), // pitfall 30
+            ("::ffff:0.0.0.0", AddressClass::NotUnicast),
+            ("::ffff:224.0.0.1", AddressClass::NotUnicast),
             ("::ffff:255.255.255.255", AddressClass::NotUnicast),
             ("::ffff:0.1.2.3", AddressClass::NotUnicast),
             ("::ffff:127.0.0.1", AddressClass::NotUnicast),

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn bad_rules_are_named() {
-        // Pitfall 21: nothing is truncated into the 8 bits of a queue pair's address.
+        // Nothing is truncated into the 8 bits of a queue pair's address.
         for (text, token) in [
             ("256", "256"),
             ("-2", "-2"),

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn ranges_are_exact_to_the_bit() {
-        // Pitfall 28: NCCL's mask is wrong for a prefix of one bit and for none.
+        // NCCL's mask is wrong for a prefix of one bit and for none.
         for (ranges, inside, outside) in [
             ("10.1.0.0/16", "10.1.255.255", "10.2.0.0"),
             ("10.1.2.3/16", "10.1.0.0", "10.0.255.255"),
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn whatever_is_no_range_is_refused_and_named() {
-        // Pitfall 28: "/-1" matched nothing, "/abc" everything; junk and a missing slash passed.
+        // Once "/-1" matched nothing, "/abc" everything; junk and a missing slash passed.
         for (text, token) in [
             ("10.0.0.0/-1", "10.0.0.0/-1"),
             ("10.0.0.0/abc", "10.0.0.0/abc"),

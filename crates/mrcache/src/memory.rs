@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_what_it_is_whatever_names_it() {
-        // Pitfall 57: the number of a descriptor says nothing.
+        // The number of a descriptor says nothing.
         let one = File::open("/proc/self/exe").unwrap();
         let again = one.try_clone().unwrap();
         let other = File::open("/proc/self/status").unwrap();

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn degenerate_ranges_are_errors() {
-        // Pitfall 64: size 0, a null address and overflow are refused, not registered.
+        // Size 0, a null address and overflow are refused, not registered.
         assert_eq!(
             PageRange::covering(0x1000, 0, PAGE),
             Err(InvalidRange::Empty { address: 0x1000 })

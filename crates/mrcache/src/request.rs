@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_offset_moves_with_the_address() {
-        // Pitfall 58: the address is rounded down and the offset with it.
+        // The address is rounded down and the offset with it.
         let target = target(&dmabuf(0x2010, 0x7010, 100, 0x10000)).unwrap();
         assert_eq!((target.start(), target.offset()), (0x7000, Some(0x2000)));
         assert_eq!(target.length(), PAGE);
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn an_offset_that_does_not_fit_the_address_is_refused() {
-        // Pitfall 58: no rounding can make the two agree.
+        // No rounding can make the two agree.
         let refused = target(&dmabuf(0x2000, 0x7010, 100, 0x10000));
         assert!(
             matches!(refused, Err(InvalidRange::Skewed { .. })),
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn rounding_up_does_not_leave_the_buffer() {
-        // Pitfall 58: the rounded length may exceed the buffer.
+        // The rounded length may exceed the buffer.
         let cut = target(&dmabuf(0x1000, 0x7000, 0x10, 0x1800)).unwrap();
         assert_eq!(cut.length(), 0x800);
         for (offset, length) in [(0x1000, 0x801), (0x2000, 1), (u64::MAX - 0xfff, 0x1000)] {

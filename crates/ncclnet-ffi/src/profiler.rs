@@ -6,7 +6,7 @@
 //! - a start reads through the parent, so there is none without one;
 //! - it fills the event's handle only if the profiler has asked for such events, and leaves it null
 //!   otherwise; a stop uses the handle without looking. So only what was started is stopped;
-//! - each start has exactly one stop (pitfall 84). That is what the transport promises of an
+//! - each start has exactly one stop. That is what the transport promises of an
 //!   [`Observer`], also for connections that fail, or are closed with work outstanding.
 //!
 //! Without a profiler the cost is one load and one branch for each message ([`Parent::from_c`],

@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_or_understood_is_no_type() {
-        // Pitfall 23: never the garbage of an earlier reading.
+        // Never the garbage of an earlier reading.
         for text in ["", "\n", "RoCE v3\n", "RoCE v20"] {
             assert_eq!(on_ethernet(Ok(text), false), Ok(None), "{text:?}");
         }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn invalid_means_that_there_is_no_such_entry() {
-        // Pitfall 26: said of entries that belong to another network namespace.
+        // Said of entries that belong to another network namespace.
         let invalid = on_ethernet(errno(libc::EINVAL), false);
         assert_eq!(invalid, Err(Some(libc::EINVAL)));
     }

@@ -134,7 +134,7 @@ mod tests {
     fn nccls_grammar() {
         for (filter, name, port, admitted) in [
             ("", "mlx5_0", 1, true),
-            ("^", "mlx5_0", 1, true), // pitfall 18
+            ("^", "mlx5_0", 1, true),
             ("=", "mlx5_0", 1, true),
             ("^=", "mlx5_0", 1, true),
             (",,", "mlx5_0", 1, true),

@@ -163,7 +163,7 @@ fn instead(variable: &str, value: &str) -> String {
 
 #[test]
 fn a_value_that_nccl_lives_with_is_replaced_and_named() {
-    // Pitfall 21: nothing is truncated into its field.
+    // Nothing is truncated into its field.
     for (variable, value, said) in [
         (
             "NCCL_IB_TIMEOUT",

@@ -235,8 +235,8 @@ fn finish(agreed: Agreed, peer: Peer, listening: &Listening) -> NewReceiver {
     }
 }
 
-/// One line if the devices of the two ends have different names (pitfall 52: names, because indices of two
-/// hosts mean nothing to each other).
+/// One line if the devices of the two ends have different names: indices of two
+/// hosts mean nothing to each other.
 fn warn_of_rails(own: &PeerInfo, theirs: &PeerInfo) {
     let names = |info: &PeerInfo| -> Vec<String> {
         let devices = info.devices.iter();

@@ -102,7 +102,7 @@ async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, E
     let ring = CtsRing::new(devices(), usize::from(plan.entry_bytes), plan.first_entry)?;
     let demand = demand(call, plan.paths.len());
     for path in &mut plan.paths {
-        // Pitfall 40: each end keeps to its own limit, whatever the plan says.
+        // Each end keeps to its own limit, whatever the plan says.
         let own = &own.info.devices[usize::from(path.connector_device)];
         path.mtu = path.mtu.min(own.mtu);
     }

@@ -23,7 +23,7 @@ pub(crate) fn decide(
                 // At most 8 are offered.
                 connector_device: connector_device as u8,
                 listener_device: listener_device as u8,
-                // Pitfall 40: of these two, nothing global changes.
+                // Of these two, nothing global changes.
                 mtu: theirs.mtu.min(ours.mtu),
                 // It takes only one end to know.
                 reorders: theirs.reorders || ours.reorders,

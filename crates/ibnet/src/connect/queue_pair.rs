@@ -293,7 +293,7 @@ fn address(
     offer: &DeviceOffer,
     service: Service,
 ) -> AddressVector {
-    // The whole prefix counts. NCCL compares 16 bits of it (pitfall 31), which takes subnets that
+    // The whole prefix counts. NCCL compares 16 bits of it, which takes subnets that
     // differ further left for one; a needless global route costs 40 bytes, a missing one the
     // connection.
     let crosses_subnets =
@@ -307,7 +307,7 @@ fn address(
         flow_label: 0,
     };
     AddressVector {
-        // The *local* port (pitfall 39).
+        // The *local* port.
         port: device.info.port,
         service_level: service.level,
         destination: match offer.link {
@@ -324,7 +324,7 @@ fn address(
 /// another one is reached by the LID of the router to it, which a routable GID carries (its FLID).
 ///
 /// Here the subnets are told apart by the last 16 bits of their prefixes, as by NCCL: the bits
-/// before them are the FLID itself, and differ within a subnet (pitfall 31).
+/// before them are the FLID itself, and differ within a subnet.
 fn destination_lid(local: &Gid, offer: &DeviceOffer) -> u16 {
     let gid = offer.gid();
     let subnet = |gid: &Gid| gid.subnet_prefix() as u16;
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_port_of_another_subnet_is_reached_by_its_router() {
-        // Pitfall 31: the last 16 bits of the prefix tell the subnet, the 16 before are the FLID.
+        // The last 16 bits of the prefix tell the subnet, the 16 before are the FLID.
         let lid = |local: Gid, remote: Gid| {
             let offer = DeviceOffer {
                 name: "mlx5_0".to_owned(),

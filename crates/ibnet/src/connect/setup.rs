@@ -161,8 +161,7 @@ impl<'a> Setup<'a> {
         let mut paths = std::mem::take(&mut self.queue_pairs.paths);
         for (path, end) in paths.iter_mut().zip(remote.endpoints) {
             self.budget.take().await;
-            // The listener has offered its options, the connector has not: both must be willing
-            // (pitfall 44).
+            // The listener has offered its options, the connector has not: both must be willing.
             let is_willing = self.config.ece && (!self.demand.offer_ece || path.has_ece());
             path.take_ece(end.ece.filter(|_| is_willing));
             let join = Join {
@@ -271,7 +270,7 @@ struct Limits {
 }
 
 /// The depths that fit a device on which a completion queue serves `paths` queue pairs: every
-/// request of every one may complete, so that it never overruns (pitfall 46). `None` if even small
+/// request of every one may complete, so that it never overruns. `None` if even small
 /// queues do not fit.
 fn fit(demand: Demand, paths: u32, limits: Limits) -> Option<Depths> {
     /// Below this a queue pair is of no use: a group of announcements can take two requests, a
@@ -337,7 +336,7 @@ mod tests {
 
     #[test]
     fn depths_fit_the_device_and_the_completion_queue_never_overruns() {
-        // Pitfalls 46 and 47: with every count of paths and every limit.
+        // With every count of paths and every limit.
         for post_receives in [false, true] {
             let demand = demand(post_receives);
             for paths in 1..=128 {

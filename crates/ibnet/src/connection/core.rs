@@ -226,7 +226,7 @@ impl Core {
     }
 
     /// Ends the connection because `source` was not wholly posted: some of it may be under way, so
-    /// that the connection cannot go on (pitfalls 78 and 85).
+    /// that the connection cannot go on.
     #[cold]
     pub(crate) fn post_failed(&mut self, source: ibnet_verbs::PostError) -> Error {
         self.fail(Error::Post {
@@ -254,7 +254,7 @@ impl Core {
         if self.suspicion.is_some() || self.ending.is_some() || self.failure.is_some() {
             return;
         }
-        // The opcode and the length of a failed completion mean nothing; these do (pitfall 82).
+        // The opcode and the length of a failed completion mean nothing; these do.
         let number = completion.qp_num();
         // Numbers are of their device: another one may have the same.
         let path = self

@@ -75,7 +75,7 @@ impl CtsQueue {
             let Some(entry) = first.take().or_else(|| self.ring.read(id)) else {
                 continue;
             };
-            // Each entry is judged, not only the first (pitfalls 70 and 71).
+            // Each entry is judged, not only the first.
             if !entry.is_possible(self.group.length, position) {
                 return Err(ImpossibleCts);
             }
@@ -92,7 +92,7 @@ impl CtsQueue {
     }
 
     /// Whether messages have found no buffer of their tag for long enough that somebody should
-    /// hear of it, though there is a group with free ones (pitfall 80). Once for each time.
+    /// hear of it, though there is a group with free ones. Once for each time.
     pub(crate) fn is_stuck(&self) -> bool {
         self.misses == MANY_MISSES
     }

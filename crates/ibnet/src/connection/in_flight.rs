@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn impossible_counts_complete_nothing() {
-        // Pitfall 38: the peer's numbers are bounded before they are used.
+        // The peer's numbers are bounded before they are used.
         let mut logs = [InFlight::new(), InFlight::new()];
         logs.iter_mut().for_each(|log| log.push(7));
         for counts in [

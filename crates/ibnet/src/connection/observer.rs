@@ -106,7 +106,7 @@ impl Watched {
 }
 
 impl Drop for Watched {
-    /// What is still under way ends with the connection (pitfall 84: every start has its stop).
+    /// What is still under way ends with the connection (every start has its stop).
     fn drop(&mut self) {
         let queued = self.queues.iter_mut().flat_map(|queue| queue.drain(..));
         for handle in queued.chain(self.places.drain(..)).flatten() {
@@ -151,7 +151,6 @@ mod tests {
 
     #[test]
     fn every_start_has_one_stop_whatever_happens() {
-        // Pitfall 84.
         let counts = Counts::default();
         let parent = NonZeroUsize::new(1);
         let mut sender = Watched::sender(Box::new(counts.clone()), 2);

@@ -53,7 +53,7 @@ struct Draft {
 ///
 /// # Errors
 /// [`Error::NoDevices`] with the reason for each device or port that was left out; it is no
-/// success to have none (pitfall 19).
+/// success to have none.
 pub(crate) fn discover(
     library: &ibnet_verbs::Library,
     config: &Config,
@@ -70,7 +70,7 @@ pub(crate) fn discover(
             tracing::warn!("left out: {line}");
         }
     }
-    // Opened only if it can be used: what is dropped here is closed again (pitfall 4).
+    // Opened only if it can be used: what is dropped here is closed again.
     let mut opened: Vec<Opened> = list
         .iter()
         .filter_map(|device| open(device, config, &mut left_out))

@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn every_place_and_every_vendor_counts() {
-        // Pitfall 20: not only NVIDIA's module at a path that one kernel has.
+        // Not only NVIDIA's module at a path that one kernel has.
         for (file, expected) in [
             (
                 "kernel/mm/memory_peers/nv_mem/version",

@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_largest_message_is_honest() {
-        // Pitfall 73: never more than 31 bits, never more than the queue can hold.
+        // Never more than 31 bits, never more than the queue can hold.
         assert_eq!(max_message(1 << 31, 16_384), i32::MAX as usize);
         assert_eq!(max_message(1 << 23, 16_384), 253 << 23);
         assert_eq!(max_message(1 << 20, 16_384), 253 << 20);

@@ -88,7 +88,7 @@ mod tests {
                 .map(|address| address.to_string());
             assert_eq!(address, Ok(text.to_owned()));
         }
-        // Pitfall 9: what is no PCI device has no address.
+        // What is no PCI device has no address.
         for text in [
             "",
             "virtual",

@@ -1,8 +1,8 @@
 //! The state of a port, its address and its partition: asked for once, and again when something
 //! has changed.
 //!
-//! Reading a GID table takes hundreds of system calls on some machines (pitfall 32), and a job makes
-//! thousands of connections. But addresses come and go (pitfall 7). So the choice is kept, and
+//! Reading a GID table takes hundreds of system calls on some machines, and a job makes
+//! thousands of connections. But addresses come and go. So the choice is kept, and
 //! before every connection attempt it is checked by little that nothing has changed: the count of
 //! events of the port, the attributes of the port (one call), the chosen entry of the table (one
 //! call), and whether the network interfaces of the table are up (two small files for each). If

@@ -106,7 +106,7 @@ mod tests {
             (None, Some(100_000), None, Some(100_000)),
             (None, None, Some(OfPort(25_000)), Some(25_000)),
             (None, None, Some(OfBond(50_000)), Some(50_000)),
-            // Pitfall 11: what nobody knows is not the fastest there is.
+            // What nobody knows is not the fastest there is.
             (None, None, None, None),
             (Some(u64::MAX), None, None, Some(u32::MAX)),
         ] {

@@ -54,7 +54,7 @@ impl Resources {
 }
 
 /// What an event means, by its kind and what it names. Its port is the event's own, never that of
-/// whoever happens to look (pitfall 5).
+/// whoever happens to look.
 pub(super) fn meaning(event: &AsyncEvent) -> Meaning {
     let kind = event.kind();
     if kind == EventType::DEVICE_FATAL {

@@ -143,7 +143,7 @@ impl EventThread {
 
     /// Takes charge of the events of `context`, which stays open as long as the monitor runs. The
     /// token stands for this opened device, whatever becomes of the lists that it is in
-    /// (pitfall 102); the changes are those of its `ports` ports.
+    /// the changes are those of its `ports` ports.
     pub(crate) fn watch_device(
         &self,
         context: &Context,
@@ -488,7 +488,7 @@ impl Shared {
     }
 
     /// Tells the connections that use what has failed. Only those that there are: a device that
-    /// recovers serves later ones (pitfall 8).
+    /// recovers serves later ones.
     fn raise_fatal(&self, hit: Fatal) {
         let is_hit = |exposed: &Resources| exposed.is_hit_by(hit);
         for flags in self.concerned(is_hit, Some(hit)) {

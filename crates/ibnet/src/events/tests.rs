@@ -101,7 +101,7 @@ fn who_does_not_want_events_is_not_hit() {
 
 #[test]
 fn port_events_are_for_their_port() {
-    // Pitfall 5: not for whichever port's thread happens to read them.
+    // Not for whichever port's thread happens to read them.
     let events = EventThread::start(true).unwrap();
     let (ours, _theirs) = pair();
     let mine = Arc::new(EventFlags::default());

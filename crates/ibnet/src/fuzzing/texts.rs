@@ -44,7 +44,7 @@ pub fn config(data: &[u8]) {
     }
 }
 
-/// Every number that is accepted can be used as it is (pitfall 21).
+/// Every number that is accepted can be used as it is.
 fn within_bounds(config: &Config) {
     assert!(
         config.ack_exponent() <= 31
@@ -105,7 +105,7 @@ fn filter(text: &str) {
         .any(|item| !item.trim().is_empty());
     for (name, port) in [("mlx5_0", 1), ("mlx5_0", 2), ("mlx5_10", 1), ("rxe0", 255)] {
         if !names_any {
-            assert!(filter.admits(name, port), "pitfall 18");
+            assert!(filter.admits(name, port), "^ alone admits all");
         } else if let Ok(opposite) = opposite.parse::<HcaFilter>() {
             assert_ne!(filter.admits(name, port), opposite.admits(name, port));
         }

@@ -24,7 +24,7 @@ impl CtsRing {
         entry_bytes: usize,
         first_entry: u64,
     ) -> Result<Self, Error> {
-        // Not with relaxed ordering: the ready word must come last (pitfall 93).
+        // Not with relaxed ordering: the ready word must come last.
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let area = Area::new(domains, ENTRIES as usize * entry_bytes, access)?;
         // The peer does not know the address yet, so this is the one time that we write.

@@ -62,7 +62,7 @@ impl Registrar {
     pub(crate) fn new(nic: &Arc<Nic>, access: Access) -> Self {
         let relaxed = if nic.info().relaxed_ordering {
             // For data only, whose arrival a completion tells; what the protocol itself writes
-            // must arrive in order (pitfall 93).
+            // must arrive in order.
             Access::RELAXED_ORDERING
         } else {
             Access::empty()
@@ -376,7 +376,6 @@ impl Region {
     #[cold]
     fn misfit(&self, nic: &Arc<Nic>, access: Access, data: *const u8, length: usize) -> Error {
         Error::InvalidArgument(if !Arc::ptr_eq(&self.0.nic, nic) {
-            // Pitfall 65.
             format!(
                 "memory registered on {} used on {}",
                 self.0.nic.info().name,

@@ -57,7 +57,7 @@ impl Transport {
     /// said.
     pub fn with_library(library: ibnet_verbs::Library, config: Config) -> Result<Self, Error> {
         config.check()?;
-        // Before anything is registered, or it has no effect (pitfall 67). Not where the kernel
+        // Before anything is registered, or it has no effect. Not where the kernel
         // copies pinned pages: older libibverbs then keep registered memory out of children all the
         // same, which splits a mapping for each registration and ends a child that reads it.
         if !library.copies_on_fork()

@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn rubbish_is_refused() {
-        // Pitfall 50: no content of a handle may lead to anything but an error.
+        // No content of a handle may lead to anything but an error.
         assert!(Handle::from_bytes(&[0xff; 128]).is_err());
         assert!(Handle::from_bytes(&[0; 64]).is_err());
         assert!(Handle::from_bytes(&handle("1.2.3.4:5").to_bytes()[..63]).is_err());

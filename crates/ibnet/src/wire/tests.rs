@@ -118,7 +118,7 @@ fn another_version_is_named() {
 
 #[test]
 fn every_field_out_of_range_is_refused() {
-    // Pitfall 38: no number from the peer is used before it is bounded.
+    // No number from the peer is used before it is bounded.
     type Spoil = fn(&mut Plan);
     let spoilers: &[(&str, Spoil)] = &[
         ("no device", |plan| plan.info.devices.clear()),
@@ -215,7 +215,7 @@ fn random_bytes_never_panic_and_are_bounded() {
 fn the_plan_takes_the_smaller_mtu_and_refuses_mixed_links() {
     let (mut one, other) = (info("a"), info("b"));
     one.devices[0].mtu = 1024;
-    // Pitfall 40: both directions give the minimum.
+    // Both directions give the minimum.
     assert_eq!(decide(&one, &other, 1).unwrap()[0].mtu, 1024);
     assert_eq!(decide(&other, &one, 1).unwrap()[0].mtu, 1024);
     one.devices[0].link = Link::InfiniBand;
@@ -263,7 +263,7 @@ fn one_end_that_knows_of_reordering_is_enough() {
 
 #[test]
 fn a_number_of_queue_pairs_is_bounded() {
-    // Pitfall 41: it is agreed on, and never trusted.
+    // It is agreed on, and never trusted.
     for (queue_pairs, is_fine) in [
         (0, false),
         (1, true),

@@ -62,7 +62,7 @@ impl Devices {
     ///
     /// A device made of one device is that device, and one made of the same set as another is that other.
     pub(crate) fn merge(&self, members: &[c_int]) -> Result<c_int, Fault> {
-        // The members are checked before anything else is done with them (pitfall 16).
+        // The members are checked before anything else is done with them.
         let members = members
             .iter()
             .map(|member| Ok(self.get(*member)?.device))

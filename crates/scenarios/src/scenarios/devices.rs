@@ -28,7 +28,7 @@ const COUNTS: &[(usize, usize)] = &[
 ];
 
 /// Queue pairs for each pair of devices, whether messages are cut over all of them, and whether the
-/// fabric reorders. Where it does, sizes travel through the table (pitfall 42).
+/// fabric reorders. Where it does, sizes travel through the table.
 const SPREADS: &[(u8, bool, bool)] = &[
     (1, false, false),
     (3, false, true),

@@ -165,7 +165,7 @@ fn nothing(config: &mut Config) {
 }
 
 impl Case {
-    /// Queue pairs of each pair of devices: the larger wish counts, at both ends (pitfall 41).
+    /// Queue pairs of each pair of devices: the larger wish counts, at both ends.
     fn queue_pairs(&self) -> usize {
         let wish = |set: fn(&mut Config)| {
             let mut config = Config::default();

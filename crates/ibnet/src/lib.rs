@@ -50,9 +50,9 @@
 //! [`notify`](ConnectOptions::notify) sleeps instead, until its devices have news.
 //!
 //! # What a connection is
-//! One direction, from the end that connected to the end that listened. The receiver announces
-//! buffers, the sender writes into them, in the order announced; a receive can group up to
-//! [`MAX_GROUP`] buffers, told apart by tags. The protocol is described in the module sources:
+//! One direction, from the end that connected to the end that listened; a [`Duplex`] is one in each.
+//! The receiver announces buffers, the sender writes into them, in the order announced; a receive can
+//! group up to [`MAX_GROUP`] buffers, told apart by tags. The protocol is described in the module sources:
 //! `wire::message`, `wire::cts`, `wire::immediate`.
 //!
 //! # Threads
@@ -70,6 +70,7 @@ mod config;
 mod connect;
 mod connection;
 mod device;
+mod duplex;
 mod error;
 mod events;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -91,6 +92,7 @@ pub use connect::options::{ConnectOptions, ListenOptions};
 pub use connection::observer::{Observer, Piece};
 pub use connection::raw;
 pub use device::{DeviceInfo, NotPciAddress, PciAddress, PortReport};
+pub use duplex::{Duplex, DuplexOptions, Establishing, Next};
 pub use error::{Error, ErrorKind};
 pub use memory::{Region, Registrar};
 pub use ops::{

@@ -4,6 +4,7 @@
 
 mod deadlines;
 mod dropped;
+mod duplex;
 mod handshakes;
 mod news;
 mod rig;

@@ -42,6 +42,11 @@ impl Buffer {
         self.mapping.length()
     }
 
+    /// The registration, for the raw calls.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
     /// Makes the buffer `length` bytes long: what a send sends, or the most that a receive takes.
     ///
     /// # Panics

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ibnet::{Buffer, RecvConnection, SendConnection, Wait};
 
+use super::exercise::{finish, start};
 use super::{duet, duet_everywhere};
 use crate::cast::{Cast, ensure};
 use crate::log;
@@ -250,8 +251,8 @@ fn cut_sender(cast: &mut Cast) -> Result<(), Failure> {
     let before = log::warnings();
     for size in [101, 5000, 9 << 20] {
         let buffer = filled(&sending, size, 1)?;
-        let ticket = sending.send(buffer, 0).wait()?;
-        sending.finish(ticket).wait()?;
+        let sent = start(&mut sending, buffer, 0)?;
+        finish(&mut sending, sent)?;
     }
     let warnings = log::warnings() - before;
     ensure(warnings == 1, || {

@@ -5,9 +5,10 @@
 //! are as large as their message, larger, or too small for it.
 
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::ptr;
 
-use ibnet::raw::RecvBuffer;
+use ibnet::raw::{RecvBuffer, RequestId};
 use ibnet::{Buffer, RecvConnection, SendConnection, Wait};
 
 use crate::cast::ensure;
@@ -83,13 +84,13 @@ impl Exercise {
             if window.len() == WINDOW
                 && let Some(ticket) = window.pop_front()
             {
-                sending.finish(ticket).wait()?;
+                finish(sending, ticket)?;
             }
             let buffer = filled(sending, &message)?;
-            window.push_back(sending.send(buffer, 1).wait()?);
+            window.push_back(start(sending, buffer, 1)?);
         }
         for ticket in window {
-            sending.finish(ticket).wait()?;
+            finish(sending, ticket)?;
         }
         send_nothing(sending)?;
         for group in self.groups() {
@@ -99,10 +100,10 @@ impl Exercise {
             for place in (0..group.len()).rev() {
                 let tag = (place + turn) % group.len();
                 let buffer = filled(sending, &group[tag])?;
-                tickets.push(sending.send(buffer, tag as i32).wait()?);
+                tickets.push(start(sending, buffer, tag as i32)?);
             }
             for ticket in tickets {
-                sending.finish(ticket).wait()?;
+                finish(sending, ticket)?;
             }
         }
         Ok(())
@@ -229,8 +230,8 @@ fn send_nothing(sending: &mut SendConnection) -> Result<(), Failure> {
         let mut buffer = sending.registrar().buffer(8)?;
         if round + 1 == NOTHINGS {
             fill(&mut buffer, 0);
-            let ticket = sending.send(buffer, 9).wait()?;
-            sending.finish(ticket).wait()?;
+            let sent = start(sending, buffer, 9)?;
+            finish(sending, sent)?;
             continue;
         }
         let request = loop {
@@ -249,4 +250,41 @@ fn send_nothing(sending: &mut SendConnection) -> Result<(), Failure> {
         ensure(sent == 0, || format!("{sent} bytes of nothing were sent"))?;
     }
     Ok(())
+}
+
+/// A send of the raw layer, which cuts what is too long, and its buffer.
+pub(super) struct Sent {
+    request: RequestId,
+    /// Leaked if anything fails meanwhile: the device may still read it.
+    buffer: ManuallyDrop<Buffer>,
+}
+
+/// Starts to send `buffer` as NCCL does.
+pub(super) fn start(
+    sending: &mut SendConnection,
+    buffer: Buffer,
+    tag: i32,
+) -> Result<Sent, Failure> {
+    let (data, length) = (buffer.as_ptr(), buffer.len());
+    loop {
+        // SAFETY: the buffer is kept until the request is done, and leaked if something fails before.
+        let posted = unsafe {
+            sending
+                .raw()
+                .isend(data, length, tag, Some(buffer.region()))
+        };
+        if let Some(request) = posted? {
+            let buffer = ManuallyDrop::new(buffer);
+            return Ok(Sent { request, buffer });
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until it is done.
+pub(super) fn finish(sending: &mut SendConnection, sent: Sent) -> Result<Buffer, Failure> {
+    while sending.raw().test(sent.request)?.is_none() {
+        std::thread::yield_now();
+    }
+    Ok(ManuallyDrop::into_inner(sent.buffer))
 }

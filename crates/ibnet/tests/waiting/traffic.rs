@@ -1,12 +1,13 @@
 //! Messages, between ends of which each waits or polls.
 
 use std::thread;
+use std::time::Instant;
 
 use ibnet::{GroupTicket, RecvConnection, SendConnection, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric, Limits};
 
 use crate::rig::{
-    A_WHILE, BOTH, Notify, connect, connect_devices, fabric, run, sent, space, transport,
+    A_WHILE, BOTH, LIMIT, Notify, connect, connect_devices, fabric, run, sent, space, transport,
 };
 
 const EACH: [Notify; 4] = [
@@ -247,4 +248,33 @@ fn shallow_completion_queues_have_room_for_some_announcements() {
         }
     }
     assert_eq!(fabric.counters().overruns, 0);
+}
+
+#[test]
+fn a_sender_that_sleeps_is_woken_by_an_announcement() {
+    let fabric = fabric();
+    let transport = transport(&fabric);
+    for receiver in [true, false] {
+        let notify = Notify {
+            sender: true,
+            receiver,
+        };
+        let (mut sending, mut receiving) = connect(&transport, notify);
+        thread::scope(|scope| {
+            let sender = scope.spawn(move || {
+                let buffer = sent(&sending, b"at last");
+                let start = Instant::now();
+                let ticket = sending.send(buffer, 0).wait_for(LIMIT).unwrap();
+                assert!(start.elapsed() < LIMIT, "woken by its limit alone");
+                sending.finish(ticket.unwrap()).wait().unwrap();
+                sending
+            });
+            // It sleeps by now, and nothing else will wake it.
+            thread::sleep(A_WHILE);
+            let ticket = receiving.recv(space(&receiving), 0).wait().unwrap();
+            let message = receiving.finish(ticket).wait().unwrap();
+            assert_eq!(message[..], *b"at last");
+            drop(sender.join().unwrap());
+        });
+    }
 }

@@ -49,9 +49,10 @@ pub struct Receiver {
     cts_path: usize,
     /// Announcements on each path since a signalled one.
     cts_since_signal: Vec<u32>,
-    /// The write that announces: only what differs is set each time. For a sender that waits rather
-    /// than polls it carries an immediate: what it says is in the ring; that it comes is the news.
+    /// The write that announces: only what differs is set each time.
     cts_write: Box<SendRequest>,
+    /// For a sender that waits rather than polls: what it says is in the ring; that it comes is the news.
+    cts_immediate: Option<u32>,
 }
 
 impl fmt::Debug for Receiver {
@@ -122,12 +123,6 @@ impl Connection<Receiver> {
         let batch = (depth / 8).clamp(1, RECEIVE_CHAIN);
         let core = Core::new(common)?;
         let paths = core.paths.len();
-        let nowhere = RemoteAddress::default();
-        let cts_write = if cts_with_immediate {
-            SendRequest::write_with_immediate(0, None, nowhere, 0)
-        } else {
-            SendRequest::write(0, None, nowhere)
-        };
         let side = Receiver {
             staging,
             sizes,
@@ -142,7 +137,8 @@ impl Connection<Receiver> {
             replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),
             cts_path: 0,
             cts_since_signal: vec![0; paths],
-            cts_write: Box::new(cts_write),
+            cts_write: Box::new(SendRequest::write(0, None, RemoteAddress::default())),
+            cts_immediate: cts_with_immediate.then_some(0),
         };
         Ok(Self::with(core, side))
     }

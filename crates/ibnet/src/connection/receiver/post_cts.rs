@@ -44,7 +44,8 @@ impl Connection<Receiver> {
             address: self.side.ring.address + (slot * entry_bytes) as u64,
             rkey: self.side.ring.rkeys[path.peer_device],
         };
-        write.rewrite(Some(local), remote, None, length <= path.max_inline);
+        let is_inline = length <= path.max_inline;
+        write.rewrite(Some(local), remote, self.side.cts_immediate, is_inline);
         path.posted(1);
         *since_signal += 1;
         // Unsignalled requests hold their place in the queue until a later signalled one is done.

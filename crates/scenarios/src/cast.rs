@@ -192,12 +192,10 @@ impl Cast {
 
     /// The index of this role's device.
     pub(crate) fn nic(&self, transport: &Transport) -> Result<usize, Failure> {
-        let known = transport.devices();
-        let index_of = |name: &str| known.iter().position(|info| info.name == name);
-        let members: Option<Vec<usize>> = self.members().map(index_of).collect();
-        let members = members.ok_or_else(|| format!("not all of {} are there", self.device()))?;
+        let members: Result<Vec<usize>, _> =
+            self.members().map(|name| transport.device(name)).collect();
         // The same set is the same virtual device, however often it is asked for.
-        Ok(transport.merge(&members)?)
+        Ok(transport.merge(&members?)?)
     }
 
     /// Listens on this role's device.

@@ -2,6 +2,10 @@
 //!
 //! [`Connection`] is what sending and receiving ends share; what differs is in [`sender`] and
 //! [`receiver`]. Nothing here waits: see [`raw`] for what each call promises.
+#![allow(
+    private_bounds,
+    reason = "there are two sides, and no third can be added"
+)]
 
 pub(crate) mod core;
 pub(crate) mod cts_queue;
@@ -12,6 +16,7 @@ mod path_selector;
 pub mod raw;
 pub(crate) mod receiver;
 pub(crate) mod recv_window;
+mod replenish;
 pub(crate) mod requests;
 mod sender;
 mod wr_id;
@@ -38,10 +43,6 @@ const POLL_BATCH: usize = 32;
 ///
 /// [`close`](Self::close) tells the peer that this end is done. A connection that is dropped without
 /// it is torn down just as completely, but to the peer it looks like a process that died.
-#[allow(
-    private_bounds,
-    reason = "there are two sides, and no third can be added"
-)]
 pub struct Connection<S: Side> {
     // First, so that the queue pairs are gone before the memory that they reach.
     core: Core,
@@ -91,10 +92,6 @@ pub(crate) trait Side: Sized {
     }
 }
 
-#[allow(
-    private_bounds,
-    reason = "there are two sides, and no third can be added"
-)]
 impl<S: Side> Connection<S> {
     fn with(core: Core, side: S) -> Self {
         Self {
@@ -237,10 +234,6 @@ impl<S: Side> Connection<S> {
     }
 }
 
-#[allow(
-    private_bounds,
-    reason = "there are two sides, and no third can be added"
-)]
 impl<S: Side> fmt::Debug for Connection<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")

@@ -52,7 +52,9 @@
 //!
 //! # When something fails
 //! An error about an argument ([`Error::InvalidArgument`](crate::Error::InvalidArgument)) or about an
-//! id ([`Error::StaleRequest`](crate::Error::StaleRequest)) leaves the connection as it was. Once the
+//! id ([`Error::StaleRequest`](crate::Error::StaleRequest)) leaves the connection as it was. So does
+//! [`Error::MessageTooLong`](crate::Error::MessageTooLong), which `test` of a receive gives if its sender is one
+//! of the safe layer, which cuts nothing. Once the
 //! peer has left in an orderly way new requests are refused with
 //! [`Error::PeerClosed`](crate::Error::PeerClosed); those that are outstanding are tested as before,
 //! because what the peer completed before it left counts. Every other error ends the connection: all

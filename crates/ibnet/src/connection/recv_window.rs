@@ -56,7 +56,7 @@ pub(crate) struct Arrived {
 pub(crate) struct Violation(pub(crate) &'static str);
 
 impl RecvWindow {
-    /// An inbox in which at most `most` entries are open at once, and never more than the ring has.
+    /// A window in which at most `most` entries are open at once, and never more than the ring has.
     pub(crate) fn new(first_entry: u64, most: u64) -> Self {
         Self {
             most: most.min(ENTRIES),

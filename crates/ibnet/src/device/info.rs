@@ -97,3 +97,10 @@ impl DeviceInfo {
         }
     }
 }
+
+impl DeviceInfo {
+    /// `name:port`, as users write it.
+    pub fn label(&self) -> String {
+        format!("{}:{}", self.name, self.port)
+    }
+}

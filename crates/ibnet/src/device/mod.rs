@@ -64,7 +64,7 @@ fn max_message(max_message_size: u32, max_qp_wr: u32) -> usize {
 impl Device {
     /// `name:port`, as users write it.
     pub(crate) fn label(&self) -> String {
-        format!("{}:{}", self.info.name, self.info.port)
+        self.info.label()
     }
 
     /// The state of the port, and the GID and partition to use now. Cheap unless something has

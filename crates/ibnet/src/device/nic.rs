@@ -173,7 +173,7 @@ fn labels(list: &[Arc<Nic>]) -> Vec<String> {
         .map(|info| {
             let ports = physical().filter(|other| other.name == info.name);
             if ports.count() > 1 {
-                format!("{}:{}", info.name, info.port)
+                info.label()
             } else {
                 info.name.clone()
             }

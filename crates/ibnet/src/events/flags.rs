@@ -95,7 +95,7 @@ impl EventFlags {
 
 impl fmt::Debug for EventFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Attention").field(&self.word).finish()
+        f.debug_tuple("EventFlags").field(&self.word).finish()
     }
 }
 

@@ -109,14 +109,9 @@ impl Transport {
     /// [`Error::InvalidArgument`] with the names that there are.
     pub fn device(&self, name: &str) -> Result<usize, Error> {
         let devices = self.devices();
-        let is_it = |device: &DeviceInfo| {
-            device.name == name || format!("{}:{}", device.name, device.port) == name
-        };
+        let is_it = |device: &DeviceInfo| device.name == name || device.label() == name;
         devices.iter().position(is_it).ok_or_else(|| {
-            let names: Vec<String> = devices
-                .iter()
-                .map(|device| format!("{}:{}", device.name, device.port))
-                .collect();
+            let names: Vec<String> = devices.iter().map(DeviceInfo::label).collect();
             let text = format!("there is no device {name}; there are {}", names.join(", "));
             Error::InvalidArgument(text)
         })

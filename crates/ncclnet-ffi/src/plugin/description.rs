@@ -18,7 +18,7 @@ pub(super) fn devices(transport: &Transport, known: &[Arc<Properties>]) {
         if info.speed_mbps == 0 {
             tracing::info!(
                 "{}: its speed is not known, and NCCL is told {UNKNOWN_SPEED_MBPS} Mb/s",
-                label(info)
+                info.label()
             );
         }
         match transport.port_reports(device) {
@@ -28,7 +28,7 @@ pub(super) fn devices(transport: &Transport, known: &[Arc<Properties>]) {
                 }
             }
             // It is asked again, and warned of, when it is to connect.
-            Err(error) => tracing::debug!("{}: {error}", label(info)),
+            Err(error) => tracing::debug!("{}: {error}", info.label()),
         }
     }
     let hidden = infos.len() - known.len();
@@ -45,10 +45,6 @@ pub(super) fn virtual_device(number: usize, device: usize, info: &DeviceInfo) {
     if number != device {
         tracing::info!("NCCL calls {} [{number}]", info.name);
     }
-}
-
-fn label(info: &DeviceInfo) -> String {
-    format!("{}:{}", info.name, info.port)
 }
 
 /// The address of a port, and why it is this one.

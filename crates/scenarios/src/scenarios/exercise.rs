@@ -205,18 +205,9 @@ fn receive_nothing(receiving: &mut RecvConnection) -> Result<(), Failure> {
         region: None,
     }];
     for _ in 0..NOTHINGS {
-        let request = loop {
-            // SAFETY: there is no memory to stay valid.
-            if let Some(request) = unsafe { receiving.raw().irecv(&nowhere) }? {
-                break request;
-            }
-        };
-        let received = loop {
-            if let Some(received) = receiving.raw().test(request)? {
-                break received;
-            }
-            std::thread::yield_now();
-        };
+        // SAFETY: there is no memory to stay valid.
+        let request = until_some(|| unsafe { receiving.raw().irecv(&nowhere) })?;
+        let received = until_some(|| receiving.raw().test(request))?;
         ensure(received.sizes() == [0], || {
             format!("{:?} bytes into no buffer", received.sizes())
         })?;
@@ -234,19 +225,9 @@ fn send_nothing(sending: &mut SendConnection) -> Result<(), Failure> {
             finish(sending, sent)?;
             continue;
         }
-        let request = loop {
-            // SAFETY: there is no memory to stay valid.
-            if let Some(request) = unsafe { sending.raw().isend(ptr::null(), 0, 9, None) }? {
-                break request;
-            }
-            std::thread::yield_now();
-        };
-        let sent = loop {
-            if let Some(sent) = sending.raw().test(request)? {
-                break sent;
-            }
-            std::thread::yield_now();
-        };
+        // SAFETY: there is no memory to stay valid.
+        let request = until_some(|| unsafe { sending.raw().isend(ptr::null(), 0, 9, None) })?;
+        let sent = until_some(|| sending.raw().test(request))?;
         ensure(sent == 0, || format!("{sent} bytes of nothing were sent"))?;
     }
     Ok(())
@@ -266,25 +247,30 @@ pub(super) fn start(
     tag: i32,
 ) -> Result<Sent, Failure> {
     let (data, length) = (buffer.as_ptr(), buffer.len());
-    loop {
-        // SAFETY: the buffer is kept until the request is done, and leaked if something fails before.
-        let posted = unsafe {
-            sending
-                .raw()
-                .isend(data, length, tag, Some(buffer.region()))
-        };
-        if let Some(request) = posted? {
-            let buffer = ManuallyDrop::new(buffer);
-            return Ok(Sent { request, buffer });
-        }
-        std::thread::yield_now();
-    }
+    // SAFETY: the buffer is kept until the request is done, and leaked if something fails before.
+    let request = until_some(|| unsafe {
+        sending
+            .raw()
+            .isend(data, length, tag, Some(buffer.region()))
+    })?;
+    let buffer = ManuallyDrop::new(buffer);
+    Ok(Sent { request, buffer })
 }
 
 /// Waits until it is done.
 pub(super) fn finish(sending: &mut SendConnection, sent: Sent) -> Result<Buffer, Failure> {
-    while sending.raw().test(sent.request)?.is_none() {
+    until_some(|| sending.raw().test(sent.request))?;
+    Ok(ManuallyDrop::into_inner(sent.buffer))
+}
+
+/// Tries `attempt`, a raw call, until it gives something.
+pub(super) fn until_some<T>(
+    mut attempt: impl FnMut() -> Result<Option<T>, ibnet::Error>,
+) -> Result<T, Failure> {
+    loop {
+        if let Some(done) = attempt()? {
+            return Ok(done);
+        }
         std::thread::yield_now();
     }
-    Ok(ManuallyDrop::into_inner(sent.buffer))
 }

@@ -4,6 +4,7 @@ use ibnet::raw::{Flush, RecvBuffer};
 use ibnet::{Error, RecvConnection, Region, Wait};
 
 use super::duet_everywhere;
+use super::exercise::until_some;
 use crate::cast::{Cast, ensure};
 use crate::pattern::{fill, mismatch};
 use crate::play::{Failure, Scenario};
@@ -46,9 +47,7 @@ impl DeviceMemory {
         }];
         // SAFETY: nobody touches the bytes before the request is done, below.
         let request = unsafe { receiving.raw().irecv(&buffer) }?.ok_or("no room for a receive")?;
-        while receiving.raw().test(request)?.is_none() {
-            std::thread::yield_now();
-        }
+        until_some(|| receiving.raw().test(request))?;
         Ok(())
     }
 
@@ -82,9 +81,7 @@ fn flushing_receiver(cast: &mut Cast) -> Result<(), Failure> {
             ensure(waited < 100_000_000, || "flushing hangs".to_owned())?;
         }
         for request in flushes {
-            while receiving.raw().test(request)?.is_none() {
-                std::thread::yield_now();
-            }
+            until_some(|| receiving.raw().test(request))?;
         }
         ensure(mismatch(&memory.bytes, round).is_none(), || {
             format!("wrong data after flush {round}")

@@ -1,6 +1,6 @@
 //! Completing: what arrives, and what is known of it.
 
-use ibnet_verbs::{Access, RecvRequest, WcOpcode, WorkCompletion};
+use ibnet_verbs::{Access, WcOpcode, WorkCompletion};
 
 use super::{Receive, Receiver};
 use crate::connection::observer::{Observer, Watched};
@@ -39,22 +39,15 @@ impl Connection<Receiver> {
         Ok(())
     }
 
-    /// A receive of `path` was used up; replaces them in batches.
-    fn consumed(&mut self, path: usize) -> Result<(), Failed> {
-        let Some(receives) = self.side.receives.get_mut(path) else {
+    /// A part has come over path `number`, and has used up a receive.
+    fn consumed(&mut self, number: usize) -> Result<(), Failed> {
+        let Some(path) = self.core.paths.get(number) else {
             return Ok(());
         };
-        receives.taken += 1;
-        receives.to_replace += 1;
-        if receives.to_replace < self.side.batch {
-            return Ok(());
-        }
-        receives.to_replace = 0;
-        let chain = &mut self.side.replacements[..self.side.batch];
-        chain.fill(RecvRequest::new(path as u64));
-        // SAFETY: these receives name no memory.
-        let posted = unsafe { self.core.paths[path].queue_pair.post_recv(chain) };
-        posted.map_err(|error| self.core.post_failed(error).into())
+        self.side.taken[number] += 1;
+        // Receives are posted with the number of their path.
+        let replaced = self.side.receives.used(number, path, number as u64);
+        replaced.map_err(|error| self.core.post_failed(error).into())
     }
 }
 
@@ -76,7 +69,6 @@ impl Side for Receiver {
         match completion.opcode() {
             WcOpcode::RECV_RDMA_WITH_IMM => {
                 end.take_part(completion)?;
-                // Receives are posted with the number of their path.
                 end.consumed(completion.wr_id() as usize)
             }
             WcOpcode::RDMA_WRITE => {
@@ -103,7 +95,6 @@ impl Side for Receiver {
         if !end.core.has_failed() {
             while matches!(end.progress(), Ok(count) if count > 0) {}
         }
-        let receives = &end.side.receives;
-        receives.iter().map(|receives| receives.taken).collect()
+        end.side.taken.clone()
     }
 }

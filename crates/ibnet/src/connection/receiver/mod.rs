@@ -11,13 +11,13 @@ mod post_cts;
 use std::fmt;
 use std::num::NonZeroUsize;
 
-use ibnet_verbs::{RecvRequest, RemoteAddress, SendRequest};
+use ibnet_verbs::{RemoteAddress, SendRequest};
 
 use crate::connect::established::NewReceiver;
-use crate::connect::queue_pair::RECEIVE_CHAIN;
 use crate::connection::core::Core;
 use crate::connection::observer::{self, Piece};
 use crate::connection::recv_window::{NO_REQUEST, RecvWindow};
+use crate::connection::replenish::Replenisher;
 use crate::connection::requests::RequestId;
 use crate::connection::{Connection, Side};
 use crate::error::{Error, Failed};
@@ -40,10 +40,9 @@ pub struct Receiver {
     /// The ring in the sender's memory.
     ring: RemoteArea,
     window: RecvWindow,
-    receives: Vec<Receives>,
-    /// Receives that are replaced with one call.
-    batch: usize,
-    replacements: Box<[RecvRequest; RECEIVE_CHAIN]>,
+    receives: Replenisher,
+    /// Parts taken from each path since the beginning.
+    taken: Vec<u64>,
     /// The path of the next announcement: each takes the one after that of the one before, so that all
     /// devices have their share. Their order does not matter: each entry has its own ready word.
     cts_path: usize,
@@ -98,15 +97,6 @@ pub(crate) struct Receive {
     too_long: Option<(u32, u32)>,
 }
 
-/// The receives of one path.
-#[derive(Clone, Copy, Default)]
-struct Receives {
-    /// Parts taken since the beginning.
-    taken: u64,
-    /// Consumed receives that have not been replaced.
-    to_replace: usize,
-}
-
 impl Connection<Receiver> {
     pub(crate) fn new(parts: NewReceiver) -> Result<Self, Error> {
         let NewReceiver {
@@ -118,23 +108,21 @@ impl Connection<Receiver> {
             first_entry,
             cts_with_immediate,
         } = parts;
-        let depth = common.queue_pairs.receives as usize;
-        // A shallow queue is replenished more often, so that most of it is always posted.
-        let batch = (depth / 8).clamp(1, RECEIVE_CHAIN);
+        let posted = common.queue_pairs.receives;
         let core = Core::new(common)?;
         let paths = core.paths.len();
+        let receives = Replenisher::new(posted, paths);
         let side = Receiver {
             staging,
             sizes,
             scratch,
             ring,
             // Each message takes at most one receive of a path: with no more of them announced
-            // than are surely posted, none ever finds the queue empty. Fewer than a batch wait to
-            // be replaced. (The shallowest queue so has room for the largest group.)
-            window: RecvWindow::new(first_entry, (depth - (batch - 1)) as u64),
-            receives: vec![Receives::default(); paths],
-            batch,
-            replacements: Box::new([RecvRequest::new(0); RECEIVE_CHAIN]),
+            // than are surely posted, none ever finds the queue empty. (The shallowest queue so has
+            // room for the largest group.)
+            window: RecvWindow::new(first_entry, (posted - receives.most_missing()).into()),
+            receives,
+            taken: vec![0; paths],
             cts_path: 0,
             cts_since_signal: vec![0; paths],
             cts_write: Box::new(SendRequest::write(0, None, RemoteAddress::default())),

@@ -3,7 +3,7 @@
 use ibnet_verbs::{Access, WorkCompletion};
 
 use super::{Sender, Sent};
-use crate::connect::queue_pair::{CTS_RECEIVE, post_receives};
+use crate::connect::queue_pair::CTS_RECEIVE;
 use crate::connection::in_flight::{ImpossibleCount, credit};
 use crate::connection::observer::{Observer, Watched};
 use crate::connection::wr_id::WrId;
@@ -78,24 +78,15 @@ impl Side for Sender {
 }
 
 impl Connection<Sender> {
-    /// A notice of an announcement has come: the ring has the rest. Replaces the receives in batches.
+    /// A notice of an announcement has come: the ring has the rest.
     /// Out of the way of [`complete`](Side::complete), whose other cases are those that count.
     #[cold]
     fn noticed(&mut self, wr_id: u64) {
-        let notices = &mut self.side.notices;
         let number = (wr_id ^ CTS_RECEIVE) as usize;
-        let (Some(path), Some(used)) = (
-            self.core.paths.get(number),
-            notices.to_replace.get_mut(number),
-        ) else {
+        let Some(path) = self.core.paths.get(number) else {
             return;
         };
-        *used += 1;
-        if *used < notices.batch {
-            return;
-        }
-        *used = 0;
-        if let Err(error) = post_receives(&path.queue_pair, wr_id, notices.batch) {
+        if let Err(error) = self.side.notices.used(number, path, wr_id) {
             // Every later call gets the error.
             self.core.post_failed(error);
         }

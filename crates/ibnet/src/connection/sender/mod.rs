@@ -14,12 +14,12 @@ use std::num::NonZeroUsize;
 use ibnet_verbs::Access;
 
 use crate::connect::established::NewSender;
-use crate::connect::queue_pair::RECEIVE_CHAIN;
 use crate::connection::Connection;
 use crate::connection::core::Core;
 use crate::connection::cts_queue::{CtsQueue, ImpossibleCts};
 use crate::connection::in_flight::InFlight;
 use crate::connection::path_selector::PathSelector;
+use crate::connection::replenish::Replenisher;
 use crate::connection::requests::RequestId;
 use crate::error::{Error, Failed};
 use crate::memory::area::Area;
@@ -42,7 +42,8 @@ pub struct Sender {
     /// Completions that will come from each device: one without is not polled. Where there may be
     /// notices of announcements, one more.
     under_way: Vec<u32>,
-    notices: Notices,
+    /// Receives that notices of announcements use up; none unless this end waits rather than polls.
+    notices: Replenisher,
     /// Sizes on their way to the peer's table, unless all of them can be sent inline.
     sizes: Option<Area>,
     /// A size on its way inline.
@@ -74,14 +75,6 @@ pub(crate) struct Sent {
     capacity: u32,
 }
 
-/// Receives that notices of announcements use up; none unless this end waits rather than polls.
-struct Notices {
-    /// Receives that are replaced with one call.
-    batch: u32,
-    /// Used up and not yet replaced, for each path.
-    to_replace: Vec<u32>,
-}
-
 impl Connection<Sender> {
     pub(crate) fn new(parts: NewSender) -> Result<Self, Error> {
         let NewSender {
@@ -109,10 +102,7 @@ impl Connection<Sender> {
             ),
             parts: (0..paths).map(|_| InFlight::new()).collect(),
             under_way: vec![u32::from(receives > 0); core.cqs.len()],
-            notices: Notices {
-                batch: (receives / 8).clamp(1, RECEIVE_CHAIN as u32),
-                to_replace: vec![0; paths],
-            },
+            notices: Replenisher::new(receives, paths),
             sizes,
             inline_size: 0,
             size_table,

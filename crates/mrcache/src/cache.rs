@@ -1,17 +1,21 @@
 //! [`Cache`]: the interface to all of it.
 
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 
-use crate::index::Selection;
-use crate::lease::Lease;
-use crate::memory::{DmaBuf, Domain};
-use crate::pages::{self, InvalidRange};
-use crate::registration::{FailedDeregistration, LeaseError, Registration};
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::entry::Leased;
+use crate::key::{DmaBuf, DomainId, Key, Space};
+use crate::lease::{Lease, Shared};
+use crate::policy::Policy;
+use crate::range::{AddressRange, InvalidRange};
+use crate::registration::{LeaseError, Registration};
 use crate::request::{Request, Target};
-use crate::shared::{Report, Shared};
-use crate::state::{IdleLimits, Invalidated, State};
-use crate::statistics::Statistics;
-use crate::sync::{Arc, Lock, has_lock};
+use crate::statistics::{Invalidated, Statistics};
+use crate::sync::{Lock, has_lock};
+use crate::tables::Tables;
 
 /// A cache of registrations `R`. Clones share it, and all threads may use it at once.
 ///
@@ -24,8 +28,14 @@ struct Owner<R: Registration>(Arc<Shared<R>>);
 
 impl<R: Registration> Drop for Owner<R> {
     fn drop(&mut self) {
-        let ended = self.0.state.with(|state| state.flush(true));
-        // Failures are counted and reported.
+        let ended = self.0.tables.with(|tables| {
+            // What is leased now is not kept later.
+            if matches!(tables.policy, Policy::KeepIdle { .. }) {
+                tables.policy = Policy::WhileLeased;
+            }
+            tables.flush()
+        });
+        // Failures are counted and logged.
         let _ = self.0.deregister_all(ended);
     }
 }
@@ -33,12 +43,6 @@ impl<R: Registration> Drop for Owner<R> {
 impl<R: Registration> Clone for Cache<R> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
-    }
-}
-
-impl<R: Registration> Default for Cache<R> {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -51,20 +55,28 @@ impl<R: Registration> fmt::Debug for Cache<R> {
 }
 
 impl<R: Registration> Cache<R> {
-    /// An empty cache with the system's page size that keeps nothing without leases, and logs
-    /// failed deregistrations as warnings (with `tracing`).
-    pub fn new() -> Self {
-        Self::builder().build()
+    /// An empty cache that registers whole pages of the system, `sysconf(_SC_PAGESIZE)`.
+    pub fn new(policy: Policy) -> Self {
+        let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+        // POSIX requires the value to be there.
+        let size = size.and_then(|size| usize::try_from(size).ok());
+        Self::with_page_size(policy, size.unwrap_or(4096))
     }
 
-    /// A cache with other settings.
-    pub fn builder() -> Builder<R> {
-        Builder {
-            page_size: None,
-            idle: None,
-            pinned_by_lease: false,
-            report: Box::new(|failure| tracing::warn!("{failure}")),
-        }
+    /// An empty cache that registers whole pages of `page_size` bytes, for memory that is known to
+    /// lie in such pages.
+    ///
+    /// # Panics
+    /// If `page_size` is no power of two.
+    pub fn with_page_size(policy: Policy, page_size: usize) -> Self {
+        assert!(
+            page_size.is_power_of_two(),
+            "a page size is a power of two, not {page_size}"
+        );
+        Self(Arc::new(Owner(Arc::new(Shared {
+            tables: Lock::new(Tables::new(policy)),
+            page_size,
+        }))))
     }
 
     /// A lease on a registration that covers what is requested, with at least that access. If none is
@@ -81,8 +93,50 @@ impl<R: Registration> Cache<R> {
         request: &Request,
         register: impl FnOnce(&Target) -> Result<R, R::Error>,
     ) -> Result<Lease<R>, LeaseError<R::Error>> {
-        let leased = self.0.0.lease(request, register)?;
-        Ok(Lease::new(&self.0.0, leased))
+        let shared = &self.0.0;
+        let wanted = request.wanted(shared.page_size)?;
+        loop {
+            let (leased, target) = shared.tables.with(|tables| tables.lease(&wanted))?;
+            if let Some(target) = target {
+                return self.register(leased, || register(&target));
+            }
+            let entry = &leased.entry;
+            match shared.tables.wait(|| entry.outcome.get()) {
+                Ok(_) => return Ok(Lease::new(shared, leased)),
+                // What fails for a larger range, or with other rights, is tried here; so is what panics.
+                Err(Some(error)) if wanted.registers(&entry.key, entry.range) => {
+                    return Err(LeaseError::Register(R::Error::clone(error)));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Registers what is pending.
+    fn register(
+        &self,
+        leased: Leased<R>,
+        register: impl FnOnce() -> Result<R, R::Error>,
+    ) -> Result<Lease<R>, LeaseError<R::Error>> {
+        let shared = &self.0.0;
+        let complete = |outcome| {
+            shared
+                .tables
+                .with(|tables| tables.complete(&leased.entry, outcome));
+            shared.tables.notify_all();
+        };
+        match panic::catch_unwind(AssertUnwindSafe(register)) {
+            Ok(Ok(registration)) => complete(Ok(registration)),
+            Ok(Err(error)) => {
+                complete(Err(Some(Box::new(error.clone()))));
+                return Err(LeaseError::Register(error));
+            }
+            Err(panic) => {
+                complete(Err(None));
+                panic::resume_unwind(panic)
+            }
+        }
+        Ok(Lease::new(shared, leased))
     }
 
     /// A lease if a live registration covers what is requested; none if something would have to be
@@ -91,9 +145,10 @@ impl<R: Registration> Cache<R> {
     /// # Errors
     /// An invalid range.
     pub fn find(&self, request: &Request) -> Result<Option<Lease<R>>, InvalidRange> {
-        let wanted = request.wanted(self.0.0.page_size)?;
-        let leased = self.0.0.state.with(|state| state.hit(&wanted));
-        Ok(leased.map(|leased| Lease::new(&self.0.0, leased)))
+        let shared = &self.0.0;
+        let wanted = request.wanted(shared.page_size)?;
+        let leased = shared.tables.with(|tables| tables.find(&wanted));
+        Ok(leased.map(|leased| Lease::new(shared, leased)))
     }
 
     /// Makes unfindable what is registered of memory that its address names, in any domain: the host's,
@@ -102,7 +157,7 @@ impl<R: Registration> Cache<R> {
     /// anew and hit the old registration.
     ///
     /// Registrations without leases are given back at once, the others with their last lease. A
-    /// registration in progress goes to the threads that have asked for it before, and to no others.
+    /// pending registration goes to the threads that have asked for it before, and to no others.
     ///
     /// May be called from inside an allocator, such as a wrapper of `munmap` or a `GlobalAlloc`. If
     /// what is freed is memory of the cache's own tables, the call does nothing. It allocates in turn
@@ -111,27 +166,32 @@ impl<R: Registration> Cache<R> {
     /// # Errors
     /// An invalid range.
     pub fn invalidate(&self, address: usize, length: usize) -> Result<Invalidated, InvalidRange> {
-        let last = pages::last_byte(address, length)?;
-        Ok(self.invalidate_selection(Selection::Addresses(address, last)))
+        let range = AddressRange::new(address, length)?;
+        Ok(self.invalidate_if(range, |key| key.space.is_named_by_address()))
     }
 
     /// The same for all of a DMA-BUF, but for what was asked for by address.
     pub fn invalidate_dmabuf(&self, buffer: DmaBuf) -> Invalidated {
-        self.invalidate_selection(Selection::Buffer(buffer))
+        let identity = (buffer.device, buffer.inode);
+        self.invalidate_if(AddressRange::ALL, |key| {
+            matches!(key.space, Space::Inode { device, inode, .. } if (device, inode) == identity)
+        })
     }
 
     /// The same for all of a domain: its device was reset or is about to be closed.
-    pub fn invalidate_domain(&self, domain: Domain) -> Invalidated {
-        self.invalidate_selection(Selection::Domain(domain))
+    pub fn invalidate_domain(&self, domain: DomainId) -> Invalidated {
+        self.invalidate_if(AddressRange::ALL, |key| key.domain == domain)
     }
 
-    fn invalidate_selection(&self, selection: Selection) -> Invalidated {
+    fn invalidate_if(&self, range: AddressRange, is_met: impl Fn(&Key) -> bool) -> Invalidated {
         if has_lock() {
             return Invalidated::default();
         }
         let shared = &self.0.0;
-        let (invalidated, ended) = shared.state.with(|state| state.invalidate(selection));
-        // Failures are counted and reported.
+        let (invalidated, ended) = shared
+            .tables
+            .with(|tables| tables.invalidate(range, is_met));
+        // Failures are counted and logged.
         let _ = shared.deregister_all(ended);
         invalidated
     }
@@ -141,86 +201,13 @@ impl<R: Registration> Cache<R> {
     /// # Errors
     /// The first failure, after all were tried.
     pub fn flush(&self) -> Result<usize, R::Error> {
-        let ended = self.0.0.state.with(|state| state.flush(false));
+        let ended = self.0.0.tables.with(Tables::flush);
         let count = ended.len();
         self.0.0.deregister_all(ended).map(|()| count)
     }
 
     /// What the cache holds and has done.
     pub fn statistics(&self) -> Statistics {
-        self.0.0.state.with(|state| state.statistics)
-    }
-}
-
-/// Settings of a [`Cache`].
-pub struct Builder<R: Registration> {
-    page_size: Option<usize>,
-    idle: Option<IdleLimits>,
-    pinned_by_lease: bool,
-    report: Box<Report<R::Error>>,
-}
-
-impl<R: Registration> Builder<R> {
-    /// Registers whole pages of `bytes` bytes. The default is the system's page size,
-    /// `sysconf(_SC_PAGESIZE)`; single requests may ask for larger ones.
-    ///
-    /// # Panics
-    /// If `bytes` is no power of two.
-    #[must_use]
-    pub fn page_size(mut self, bytes: usize) -> Self {
-        assert!(bytes.is_power_of_two(), "a page size is a power of two");
-        self.page_size = Some(bytes);
-        self
-    }
-
-    /// Keeps registrations without leases within these limits, and gives those back first that were
-    /// used longest ago. The default is to keep none.
-    ///
-    /// With idle registrations, memory must be [invalidated](Cache::invalidate) before it goes. So
-    /// this is instead of [`pinned_by_lease`](Self::pinned_by_lease).
-    #[must_use]
-    pub fn idle(mut self, limits: IdleLimits) -> Self {
-        self.idle = (limits.entries > 0).then_some(limits);
-        self.pinned_by_lease = false;
-        self
-    }
-
-    /// Finds a registration of host memory, or of a DMA-BUF [by address](Request::by_address), only
-    /// while there is a lease on all of its pages. For programs that do not
-    /// [invalidate](Cache::invalidate) memory; instead of [`idle`](Self::idle).
-    ///
-    /// Usually a registration is found as long as it lives. If a lease on a part of it outlives the
-    /// lease on the whole, the rest of the memory may be unmapped meanwhile and its addresses be
-    /// used for other memory, which must not be found registered. With this setting it is enough
-    /// that the pages for which a lease was asked stay mapped as long as the lease: once there is
-    /// none on the whole any more, leases on a part stay valid, and further ones register anew.
-    #[must_use]
-    pub fn pinned_by_lease(mut self) -> Self {
-        self.pinned_by_lease = true;
-        self.idle = None;
-        self
-    }
-
-    /// Tells `report` of each deregistration that fails, instead of logging it. It is called without
-    /// any lock, from the thread that deregistered, and should not panic.
-    #[must_use]
-    pub fn on_failed_deregistration(
-        mut self,
-        report: impl Fn(&FailedDeregistration<'_, R::Error>) + Send + Sync + 'static,
-    ) -> Self {
-        self.report = Box::new(report);
-        self
-    }
-
-    /// The cache.
-    pub fn build(self) -> Cache<R> {
-        let page_size = self.page_size.unwrap_or_else(pages::system_page_size);
-        let state = State::new(self.idle, self.pinned_by_lease);
-        let shared = Shared {
-            state: Lock::new(state),
-            page_size,
-            report: self.report,
-        };
-        Cache(Arc::new(Owner(Arc::new(shared))))
+        self.0.0.tables.with(|tables| tables.statistics)
     }
 }

@@ -1,11 +1,10 @@
-//! [`Registration`]: what the caller puts in, and how making it and giving it back can fail.
+//! [`Registration`]: what the caller puts in, and why a lease on it can be refused.
 
 use std::fmt;
 
 use thiserror::Error;
 
-use crate::access::Access;
-use crate::pages::{InvalidRange, PageRange};
+use crate::range::{AddressRange, InvalidRange};
 
 /// A live registration of memory with a device.
 ///
@@ -20,8 +19,8 @@ pub trait Registration: Send + Sync {
     /// thread that gave up the last one, evicted it or invalidated it. No lock of the cache is held.
     ///
     /// # Errors
-    /// The device refuses. It may still have access to the memory, which should not be reused;
-    /// the cache reports this and does not find the registration again.
+    /// The device refuses. It may still have access to the memory, which should not be reused; the
+    /// cache counts it, logs a warning and does not find the registration again.
     fn deregister(self) -> Result<(), Self::Error>;
 }
 
@@ -38,32 +37,6 @@ pub enum LeaseError<E> {
     Register(E),
     /// The function that registers has asked for a lease on the same memory, which would have to
     /// wait for itself.
-    #[error(
-        "{length} bytes at {address:#x} are being registered by this very thread, which cannot wait \
-         for itself"
-    )]
-    Reentrant {
-        /// Where the memory starts.
-        address: usize,
-        /// Bytes asked for.
-        length: usize,
-    },
-}
-
-/// A deregistration that failed.
-#[derive(Debug, Error)]
-#[error(
-    "deregistering {} bytes at {:#x} failed, the device may still access them: {error}",
-    pages.length(),
-    pages.start()
-)]
-#[non_exhaustive]
-pub struct FailedDeregistration<'a, E: fmt::Display> {
-    /// The memory that the device may still have access to. Addresses of a DMA-BUF are those given
-    /// as `iova`.
-    pub pages: PageRange,
-    /// The access that it was registered with.
-    pub access: Access,
-    /// What the registrar said.
-    pub error: &'a E,
+    #[error("{} bytes at {:#x} are being registered by this very thread", .0.length(), .0.start())]
+    Reentrant(AddressRange),
 }

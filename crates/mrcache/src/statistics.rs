@@ -1,6 +1,4 @@
-//! What a cache has done and holds.
-
-use crate::pages::PageRange;
+//! What a cache holds and has done, and what an invalidation has met.
 
 /// What a cache holds now and has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,13 +34,15 @@ pub struct Statistics {
     pub invalidations: u64,
 }
 
-impl Statistics {
-    pub(crate) fn deregistered(&mut self, pages: PageRange, is_ok: bool) {
-        if is_ok {
-            self.deregistrations += 1;
-        } else {
-            self.failed_deregistrations += 1;
-            self.lost_bytes += pages.length() as u64;
-        }
-    }
+/// What an invalidation has met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Invalidated {
+    /// Live registrations that are no longer found. Those without leases are deregistered already,
+    /// the others will be when their last lease ends.
+    pub live: usize,
+    /// Of these, the ones with leases.
+    pub leased: usize,
+    /// Pending registrations: the threads that have asked for them get them, and no others.
+    pub pending: usize,
 }

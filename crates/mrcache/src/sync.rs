@@ -6,11 +6,11 @@ use std::sync::PoisonError;
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(loom)]
-pub(crate) use loom::{sync::Arc, thread};
+pub(crate) use loom::thread;
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(crate) use std::{sync::Arc, thread};
+pub(crate) use std::thread;
 
 #[cfg(not(loom))]
 thread_local! {
@@ -47,12 +47,16 @@ impl<T> Lock<T> {
         self.guarded(|mut guard| action(&mut guard))
     }
 
-    /// Waits until `action` gives something, which is asked again after each notification.
-    pub(crate) fn wait<U>(&self, mut action: impl FnMut(&mut T) -> Option<U>) -> U {
+    /// Waits for an `outcome`. If it is not there yet, it is looked at again under the lock, and after
+    /// each notification.
+    pub(crate) fn wait<U>(&self, outcome: impl Fn() -> Option<U>) -> U {
+        if let Some(outcome) = outcome() {
+            return outcome;
+        }
         self.guarded(|mut guard| {
             loop {
-                if let Some(result) = action(&mut guard) {
-                    return result;
+                if let Some(outcome) = outcome() {
+                    return outcome;
                 }
                 let woken = self.changed.wait(guard);
                 guard = woken.unwrap_or_else(PoisonError::into_inner);
@@ -72,12 +76,4 @@ impl<T> Lock<T> {
         let _ = mark(false);
         result
     }
-}
-
-/// The value, if this was the last reference to it.
-pub(crate) fn into_inner<T>(last: Arc<T>) -> Option<T> {
-    #[cfg(not(loom))]
-    return Arc::into_inner(last);
-    #[cfg(loom)]
-    return Arc::try_unwrap(last).ok();
 }

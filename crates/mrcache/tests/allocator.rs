@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use ibnet_mrcache::{Access, Cache, Domain, IdleLimits, Request};
+use ibnet_mrcache::{Access, Cache, DomainId, Policy, Request};
 use ledger::{Ledger, Token};
 
 struct Telling;
@@ -39,15 +39,14 @@ static ALLOCATOR: Telling = Telling;
 
 #[test]
 fn freed_memory_is_not_found_and_nothing_waits_for_itself() {
-    let limits = IdleLimits {
-        entries: 100,
+    let cache = Cache::<Token>::new(Policy::KeepIdle {
+        registrations: 100,
         bytes: 1 << 30,
-    };
-    let cache = Cache::<Token>::builder().idle(limits).build();
+    });
     CACHE
         .set(cache.clone())
         .unwrap_or_else(|_| unreachable!("set once"));
-    let (ledger, domain) = (Ledger::default(), Domain::unique());
+    let (ledger, domain) = (Ledger::default(), DomainId::allocate());
 
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -55,7 +54,15 @@ fn freed_memory_is_not_found_and_nothing_waits_for_itself() {
                 for round in 0..300_usize {
                     let buffer = vec![1_u8; 20_000 + 97 * round];
                     let (address, length) = (buffer.as_ptr() as usize, buffer.len());
-                    let request = Request::host(domain, Access::new(1), address, length);
+                    let request = Request::host(
+                        domain,
+                        Access {
+                            rights: 1,
+                            modes: 0,
+                        },
+                        address,
+                        length,
+                    );
                     let lease = cache.lease(&request, |_| Ok(ledger.register())).unwrap();
                     assert!(lease.pages().contains(address, length));
                     drop(lease);
@@ -69,7 +76,15 @@ fn freed_memory_is_not_found_and_nothing_waits_for_itself() {
 
     // One by itself, so that nobody else frees or registers what lies beside it.
     let buffer = vec![1_u8; 1 << 20];
-    let request = Request::host(domain, Access::new(1), buffer.as_ptr() as usize, 1 << 20);
+    let request = Request::host(
+        domain,
+        Access {
+            rights: 1,
+            modes: 0,
+        },
+        buffer.as_ptr() as usize,
+        1 << 20,
+    );
     drop(cache.lease(&request, |_| Ok(ledger.register())).unwrap());
     assert!(
         cache.find(&request).unwrap().is_some(),

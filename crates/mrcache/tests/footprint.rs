@@ -9,7 +9,7 @@ mod weight;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ibnet_mrcache::{Access, Cache, DmaBuf, Domain, IdleLimits, Registration, Request};
+use ibnet_mrcache::{Access, Cache, DmaBuf, DomainId, Policy, Registration, Request};
 use random::Random;
 use weight::allocated;
 
@@ -50,7 +50,13 @@ fn bytes_each(cache: &Cache<Free>, keeps: bool, request: impl Fn(usize) -> Reque
 #[test]
 fn host_memory_in_any_order() {
     let _turn = turn();
-    let (domain, access) = (Domain::unique(), Access::new(1));
+    let (domain, access) = (
+        DomainId::allocate(),
+        Access {
+            rights: 1,
+            modes: 0,
+        },
+    );
     let host = |page: usize| Request::host(domain, access, (1 + 2 * page) << 12, 4096);
     let mut random = Random::new(1);
     let mut shuffled: Vec<usize> = (0..COUNT).collect();
@@ -63,7 +69,7 @@ fn host_memory_in_any_order() {
         &|place| host(shuffled[place]),
     ];
     for order in orders {
-        let bytes = bytes_each(&Cache::new(), true, order);
+        let bytes = bytes_each(&Cache::new(Policy::WhileLeased), true, order);
         println!("host memory: {bytes} bytes");
         assert!(bytes <= 200, "{bytes} bytes for each registration");
     }
@@ -72,12 +78,17 @@ fn host_memory_in_any_order() {
 #[test]
 fn a_pool_adds_its_list() {
     let _turn = turn();
-    let limits = IdleLimits {
-        entries: 2 * COUNT,
+    let cache = Cache::new(Policy::KeepIdle {
+        registrations: 2 * COUNT,
         bytes: usize::MAX,
-    };
-    let cache = Cache::builder().idle(limits).build();
-    let (domain, access) = (Domain::unique(), Access::new(1));
+    });
+    let (domain, access) = (
+        DomainId::allocate(),
+        Access {
+            rights: 1,
+            modes: 0,
+        },
+    );
     let host = |page: usize| Request::host(domain, access, (1 + 2 * page) << 12, 4096);
     let bytes = bytes_each(&cache, false, host);
     assert_eq!(cache.statistics().idle, COUNT as u64);
@@ -88,10 +99,16 @@ fn a_pool_adds_its_list() {
 #[test]
 fn each_in_a_dma_buf_of_its_own() {
     let _turn = turn();
-    let (domain, access) = (Domain::unique(), Access::new(1));
+    let (domain, access) = (
+        DomainId::allocate(),
+        Access {
+            rights: 1,
+            modes: 0,
+        },
+    );
     let mut random = Random::new(2);
     let inodes: Vec<u64> = (0..COUNT).map(|_| random.next()).collect();
-    let bytes = bytes_each(&Cache::new(), true, |place| {
+    let bytes = bytes_each(&Cache::new(Policy::WhileLeased), true, |place| {
         let buffer = DmaBuf::from_identity(7, inodes[place], 1 << 20);
         Request::dmabuf(domain, access, buffer, 0, 0x10_0000, 4096)
     });

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ibnet_mrcache::{Access, Cache, Domain, IdleLimits, Lease, LeaseError, Registration, Request};
+use ibnet_mrcache::{Access, Cache, DomainId, Lease, LeaseError, Policy, Registration, Request};
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
@@ -36,25 +36,36 @@ impl Registration for Token {
 struct World {
     cache: Cache<Token>,
     device: std::sync::Arc<Device>,
-    domain: Domain,
+    domain: DomainId,
 }
 
 impl World {
-    fn new(cache: Cache<Token>) -> Self {
+    fn new(policy: Policy) -> Self {
         Self {
-            cache,
+            cache: Cache::new(policy),
             device: std::sync::Arc::default(),
-            domain: Domain::unique(),
+            domain: DomainId::allocate(),
         }
     }
 
-    fn keeping(entries: usize) -> Self {
+    fn keeping(registrations: usize) -> Self {
         let bytes = usize::MAX;
-        Self::new(Cache::builder().idle(IdleLimits { entries, bytes }).build())
+        Self::new(Policy::KeepIdle {
+            registrations,
+            bytes,
+        })
     }
 
     fn request(&self, address: usize, length: usize) -> Request {
-        Request::host(self.domain, Access::new(1), address, length)
+        Request::host(
+            self.domain,
+            Access {
+                rights: 1,
+                modes: 0,
+            },
+            address,
+            length,
+        )
     }
 
     fn lease(&self, address: usize, length: usize) -> Lease<Token> {
@@ -81,7 +92,7 @@ impl World {
 #[test]
 fn two_threads_register_once_and_both_get_it() {
     loom::model(|| {
-        let world = World::new(Cache::new());
+        let world = World::new(Policy::WhileLeased);
         let other = world.clone();
         let theirs = thread::spawn(move || other.lease(0x1000, 0x1000));
         let ours = world.lease(0x1000, 0x1000);
@@ -98,7 +109,7 @@ fn two_threads_register_once_and_both_get_it() {
 #[test]
 fn each_lease_is_on_something_live_whoever_gives_back() {
     loom::model(|| {
-        let world = World::new(Cache::new());
+        let world = World::new(Policy::WhileLeased);
         let other = world.clone();
         let theirs = thread::spawn(move || {
             let lease = other.lease(0x1000, 0x1000);
@@ -117,7 +128,7 @@ fn each_lease_is_on_something_live_whoever_gives_back() {
 #[test]
 fn a_failure_wakes_those_who_wait_and_the_next_tries_again() {
     loom::model(|| {
-        let world = World::new(Cache::new());
+        let world = World::new(Policy::WhileLeased);
         let other = world.clone();
         let attempt = |world: &World| {
             let request = world.request(0x1000, 0x1000);
@@ -141,7 +152,7 @@ fn a_failure_wakes_those_who_wait_and_the_next_tries_again() {
 #[test]
 fn a_part_waits_for_the_whole() {
     loom::model(|| {
-        let world = World::new(Cache::new());
+        let world = World::new(Policy::WhileLeased);
         let other = world.clone();
         let whole = thread::spawn(move || other.lease(0x1000, 0x4000));
         let part = world.lease(0x2000, 0x1000);
@@ -155,9 +166,9 @@ fn a_part_waits_for_the_whole() {
 }
 
 #[test]
-fn what_was_invalidated_in_flight_is_not_found() {
+fn what_was_invalidated_while_pending_is_not_found() {
     loom::model(|| {
-        let world = World::new(Cache::new());
+        let world = World::new(Policy::WhileLeased);
         let other = world.clone();
         let began = loom::sync::Arc::new(AtomicBool::new(false));
         let theirs = thread::spawn({
@@ -186,8 +197,8 @@ fn what_was_invalidated_in_flight_is_not_found() {
 #[test]
 fn what_somebody_has_a_lease_on_is_found() {
     let worlds = [
-        || World::new(Cache::new()),
-        || World::new(Cache::builder().pinned_by_lease().build()),
+        || World::new(Policy::WhileLeased),
+        || World::new(Policy::WhileFullyLeased),
         || World::keeping(4),
     ];
     for world in worlds {
@@ -246,7 +257,7 @@ fn a_cache_that_closes_leaves_nothing_behind() {
 #[test]
 fn what_has_no_full_lease_is_not_found() {
     loom::model(|| {
-        let world = World::new(Cache::builder().pinned_by_lease().build());
+        let world = World::new(Policy::WhileFullyLeased);
         let whole = world.lease(0x1000, 0x4000);
         let other = world.clone();
         let theirs = thread::spawn(move || other.lease(0x2000, 0x1000));

@@ -10,7 +10,7 @@ mod random;
 use std::sync::Barrier;
 use std::thread;
 
-use ibnet_mrcache::{Access, Cache, Domain, IdleLimits, Lease, LeaseError, Request};
+use ibnet_mrcache::{Access, Cache, DomainId, Lease, LeaseError, Policy, Request};
 use ledger::{Ledger, Refused, Token};
 use random::Random;
 
@@ -20,25 +20,24 @@ const STEPS: u64 = 30_000;
 
 #[test]
 fn without_a_pool() {
-    play(&Cache::new());
+    play(&Cache::new(Policy::WhileLeased));
 }
 
 #[test]
-fn pinned_by_lease() {
-    play(&Cache::builder().pinned_by_lease().build());
+fn found_while_fully_leased() {
+    play(&Cache::new(Policy::WhileFullyLeased));
 }
 
 #[test]
 fn with_a_small_pool() {
-    let limits = IdleLimits {
-        entries: 3,
+    play(&Cache::new(Policy::KeepIdle {
+        registrations: 3,
         bytes: 12 * PAGE,
-    };
-    play(&Cache::builder().idle(limits).build());
+    }));
 }
 
 fn play(cache: &Cache<Token>) {
-    let (ledger, domain) = (Ledger::default(), Domain::unique());
+    let (ledger, domain) = (Ledger::default(), DomainId::allocate());
     let start = Barrier::new(THREADS as usize);
     thread::scope(|scope| {
         for seed in 0..THREADS {
@@ -58,7 +57,7 @@ fn play(cache: &Cache<Token>) {
     assert!(ledger.live().is_empty());
 }
 
-fn one_thread(cache: &Cache<Token>, ledger: &Ledger, domain: Domain, seed: u64) {
+fn one_thread(cache: &Cache<Token>, ledger: &Ledger, domain: DomainId, seed: u64) {
     let mut random = Random::new(seed);
     let mut leases: Vec<Lease<Token>> = Vec::new();
     for _ in 0..STEPS {
@@ -66,7 +65,8 @@ fn one_thread(cache: &Cache<Token>, ledger: &Ledger, domain: Domain, seed: u64) 
             0..=7 => {
                 let address = (1 + random.below(6) as usize) * PAGE;
                 let length = (1 + random.below(4) as usize) * PAGE;
-                let access = Access::new(1 + random.below(3) as u32);
+                let rights = 1 + random.below(3) as u32;
+                let access = Access { rights, modes: 0 };
                 let request = Request::host(domain, access, address, length);
                 let fails = random.below(10) == 0;
                 let lease = cache.lease(&request, |target| {

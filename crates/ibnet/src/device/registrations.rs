@@ -1,6 +1,6 @@
 //! What is registered with an opened device.
 
-use ibnet_mrcache::{Cache, Domain, Registration};
+use ibnet_mrcache::{Cache, DomainId, Policy, Registration};
 use ibnet_verbs::MemoryRegion;
 
 use crate::error::Error;
@@ -10,7 +10,7 @@ use crate::error::Error;
 pub(crate) struct Registrations {
     pub(crate) cache: Cache<Registered>,
     /// The one protection domain of the device.
-    pub(crate) domain: Domain,
+    pub(crate) domain: DomainId,
 }
 
 /// A memory region in the cache. It holds its protection domain, which so outlives it.
@@ -29,8 +29,8 @@ impl Registrations {
     pub(crate) fn new() -> Self {
         Self {
             // Users promise that their own pages stay mapped, and tell nobody when others go.
-            cache: Cache::builder().pinned_by_lease().build(),
-            domain: Domain::unique(),
+            cache: Cache::new(Policy::WhileFullyLeased),
+            domain: DomainId::allocate(),
         }
     }
 }

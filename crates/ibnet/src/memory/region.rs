@@ -181,13 +181,9 @@ impl Registrar {
                 Some(DeviceBuffer { buffer, offset, .. }) => {
                     // Callers vouch for their memory. A driver may give each export of it an inode
                     // of its own, as NVIDIA's does, so that by inode nothing would ever be found.
-                    let request = Request::dmabuf(*domain, access, buffer, offset, address, length)
-                        .by_address();
-                    if device.data_direct {
-                        request.data_direct()
-                    } else {
-                        request
-                    }
+                    Request::dmabuf(*domain, access, buffer, offset, address, length)
+                        .by_address()
+                        .data_direct(device.data_direct)
                 }
             };
             (cache, request)
@@ -256,8 +252,7 @@ fn comparable(access: Access) -> ibnet_mrcache::Access {
         .union(Access::REMOTE_READ)
         .union(Access::REMOTE_ATOMIC)
         .union(Access::MW_BIND);
-    ibnet_mrcache::Access::new(access.intersection(RIGHTS).bits())
-        .with_modes(access.difference(RIGHTS).bits())
+    ibnet_mrcache::Access::split(access.bits(), RIGHTS.bits())
 }
 
 /// Adds which limit it was if there is no memory left to register `length` bytes.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ibnet_mrcache::{Access, Cache, Domain, Lease, Registration, Request};
+use ibnet_mrcache::{Access, Cache, DomainId, Lease, Policy, Registration, Request};
 
 use crate::random::Random;
 use crate::weight::allocated;
@@ -42,7 +42,7 @@ impl fmt::Display for Shape {
 
 pub(crate) struct Population {
     cache: Cache<Free>,
-    domain: Domain,
+    domain: DomainId,
     leases: Vec<Lease<Free>>,
     /// No range reaches it.
     beyond: u64,
@@ -58,8 +58,8 @@ impl Population {
         };
         let beyond = ranges.iter().map(|(start, pages)| start + pages).max();
         let mut population = Self {
-            cache: Cache::new(),
-            domain: Domain::unique(),
+            cache: Cache::new(Policy::WhileLeased),
+            domain: DomainId::allocate(),
             leases: Vec::with_capacity(size),
             beyond: beyond.unwrap() * PAGE,
         };
@@ -74,7 +74,10 @@ impl Population {
     }
 
     fn lease(&self, address: u64, length: u64) -> Lease<Free> {
-        let access = Access::new(1);
+        let access = Access {
+            rights: 1,
+            modes: 0,
+        };
         let request = Request::host(self.domain, access, address as usize, length as usize);
         self.cache.lease(&request, |_| Ok(Free(address))).unwrap()
     }
@@ -89,7 +92,10 @@ impl Population {
                 let offset = random.below(length);
                 Request::host(
                     self.domain,
-                    Access::new(1),
+                    Access {
+                        rights: 1,
+                        modes: 0,
+                    },
                     lease.pages().start() + offset as usize,
                     1 + random.below(length - offset) as usize,
                 )
@@ -104,7 +110,15 @@ impl Population {
             .map(|_| {
                 let start = PAGE + random.below(self.beyond);
                 let length = self.beyond - start.min(self.beyond) + 2 * PAGE;
-                Request::host(self.domain, Access::new(1), start as usize, length as usize)
+                Request::host(
+                    self.domain,
+                    Access {
+                        rights: 1,
+                        modes: 0,
+                    },
+                    start as usize,
+                    length as usize,
+                )
             })
             .collect()
     }

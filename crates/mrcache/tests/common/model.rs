@@ -4,11 +4,9 @@
 //! registered, found and given back exactly what the model says.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ibnet_mrcache::{
-    Access, Cache, DmaBuf, Domain, IdleLimits, InvalidRange, Lease, LeaseError, Request,
+    Access, Cache, DmaBuf, DomainId, Lease, LeaseError, Policy, RangeProblem, Request,
 };
 
 use crate::ledger::{Ledger, Refused, Token};
@@ -82,10 +80,10 @@ struct Entry {
 struct Game {
     cache: Cache<Token>,
     ledger: Ledger,
-    domains: [Domain; 2],
-    idle: Option<IdleLimits>,
-    pinned_by_lease: bool,
-    reported: Arc<AtomicU64>,
+    domains: [DomainId; 2],
+    policy: Policy,
+    /// Bytes of a page.
+    page: u64,
 
     // The model.
     entries: Vec<Entry>,
@@ -113,36 +111,21 @@ struct Wanted {
 
 impl Game {
     fn new(settings: u8) -> Self {
-        let reported = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&reported);
-        let mut builder = Cache::builder()
-            .page_size(PAGE as usize)
-            .on_failed_deregistration(move |_| {
-                counted.fetch_add(1, Ordering::Relaxed);
-            });
-        let (mut idle, mut pinned_by_lease) = (None, false);
-        match settings % 4 {
-            0 => {}
-            1 => {
-                pinned_by_lease = true;
-                builder = builder.pinned_by_lease();
-            }
-            _ => {
-                let limits = IdleLimits {
-                    entries: 1 + usize::from(settings / 4 % 8),
-                    bytes: (1 + usize::from(settings / 32)) * 6 * PAGE as usize,
-                };
-                idle = Some(limits);
-                builder = builder.idle(limits);
-            }
-        }
+        let policy = match settings % 4 {
+            0 => Policy::WhileLeased,
+            1 => Policy::WhileFullyLeased,
+            _ => Policy::KeepIdle {
+                registrations: usize::from(settings / 4 % 8),
+                bytes: (1 + usize::from(settings / 32)) * 6 * PAGE as usize,
+            },
+        };
+        let page = if settings >= 192 { 4 * PAGE } else { PAGE };
         Self {
-            cache: builder.build(),
+            cache: Cache::with_page_size(policy, page as usize),
             ledger: Ledger::default(),
-            domains: [Domain::unique(), Domain::unique()],
-            idle,
-            pinned_by_lease,
-            reported,
+            domains: [DomainId::allocate(), DomainId::allocate()],
+            policy,
+            page,
             entries: Vec::new(),
             idle_order: Vec::new(),
             leases: Vec::new(),
@@ -170,7 +153,7 @@ impl Game {
         }
     }
 
-    fn wanted(bytes: &mut Bytes<'_>) -> Wanted {
+    fn wanted(&self, bytes: &mut Bytes<'_>) -> Wanted {
         let how = bytes.next();
         let kind = bytes.next();
         // Twice, so that lengths are mostly small.
@@ -203,15 +186,18 @@ impl Game {
             space,
             address,
             length,
-            page: if how / 32 == 1 { 4 * PAGE } else { PAGE },
+            page: self.page,
         }
     }
 
     fn request(&self, wanted: &Wanted) -> Request {
         let domain = self.domains[wanted.domain];
-        let access = Access::new(wanted.rights).with_modes(wanted.modes);
+        let access = Access {
+            rights: wanted.rights,
+            modes: wanted.modes,
+        };
         let (address, length) = (wanted.address as usize, wanted.length as usize);
-        let request = match wanted.space {
+        match wanted.space {
             Space::Host => Request::host(domain, access, address, length),
             Space::Buffer {
                 inode,
@@ -220,23 +206,14 @@ impl Game {
             } => {
                 let buffer = DmaBuf::from_identity(5, inode, BUFFER_SIZE);
                 let offset = wanted.address.wrapping_sub(skew);
-                let request = Request::dmabuf(domain, access, buffer, offset, address, length);
-                if data_direct {
-                    request.data_direct()
-                } else {
-                    request
-                }
+                Request::dmabuf(domain, access, buffer, offset, address, length)
+                    .data_direct(data_direct)
             }
-        };
-        if wanted.page == PAGE {
-            request
-        } else {
-            request.page_size(wanted.page as usize)
         }
     }
 
     fn lease(&mut self, bytes: &mut Bytes<'_>) {
-        let wanted = Self::wanted(bytes);
+        let wanted = self.wanted(bytes);
         let luck = bytes.next();
         let (will_fail, is_stubborn) = (luck < 16, luck > 240);
         let request = self.request(&wanted);
@@ -251,9 +228,9 @@ impl Game {
             }
         });
 
-        if let Some(expected) = wanted.invalid() {
+        if let Some(expected) = wanted.problem() {
             assert!(
-                matches!(&result, Err(LeaseError::Range(range)) if expected(range)),
+                matches!(&result, Err(LeaseError::Range(range)) if range.problem == expected),
                 "{request:?}: {result:?}"
             );
             assert!(target.is_none());
@@ -274,13 +251,6 @@ impl Game {
             assert!(candidates.contains(&lease.number), "{request:?}: {lease:?}");
             self.hits += 1;
             self.note_lease(lease, &wanted);
-            return;
-        }
-        if wanted.is_skewed() {
-            assert!(
-                matches!(result, Err(LeaseError::Range(InvalidRange::Skewed { .. }))),
-                "{request:?}: {result:?}"
-            );
             return;
         }
         let (first, last) = wanted.pages();
@@ -321,10 +291,10 @@ impl Game {
     fn note_lease(&mut self, lease: Lease<Token>, wanted: &Wanted) {
         let number = lease.number;
         self.idle_order.retain(|idle| *idle != number);
-        let pinned_by_lease = self.pinned_by_lease;
+        let must_be_full = self.policy == Policy::WhileFullyLeased;
         let entry = self.entry(number);
         let (first, last) = wanted.pages();
-        let is_full = pinned_by_lease
+        let is_full = must_be_full
             && entry.space == Space::Host
             && first <= entry.first
             && last >= entry.last;
@@ -353,7 +323,8 @@ impl Game {
             entry.is_findable = false;
         }
         let (is_last, stubborn) = (entry.leases == 0, entry.is_stubborn);
-        let keeps = is_last && entry.is_findable && self.idle.is_some();
+        let is_findable = entry.is_findable;
+        let keeps = is_last && is_findable && matches!(self.policy, Policy::KeepIdle { .. });
         if keeps {
             self.idle_order.push(number);
             self.evict();
@@ -371,7 +342,13 @@ impl Game {
     }
 
     fn evict(&mut self) {
-        let Some(limits) = self.idle else { return };
+        let Policy::KeepIdle {
+            registrations,
+            bytes: most,
+        } = self.policy
+        else {
+            return;
+        };
         loop {
             let bytes: u64 = self
                 .entries
@@ -379,7 +356,7 @@ impl Game {
                 .filter(|entry| self.idle_order.contains(&entry.number))
                 .map(Entry::length)
                 .sum();
-            if self.idle_order.len() <= limits.entries && bytes <= limits.bytes as u64 {
+            if self.idle_order.len() <= registrations && bytes <= most as u64 {
                 return;
             }
             let oldest = self.idle_order.remove(0);
@@ -411,7 +388,7 @@ impl Game {
     }
 
     fn invalidate_host(&mut self, bytes: &mut Bytes<'_>) {
-        let wanted = Self::wanted(bytes);
+        let wanted = self.wanted(bytes);
         let result = self
             .cache
             .invalidate(wanted.address as usize, wanted.length as usize);
@@ -427,8 +404,8 @@ impl Game {
             entry.space == Space::Host && entry.first <= last && entry.last >= wanted.address
         });
         let invalidated = result.unwrap();
-        assert_eq!((invalidated.entries, invalidated.leased), met);
-        assert_eq!(invalidated.in_flight, 0);
+        assert_eq!((invalidated.live, invalidated.leased), met);
+        assert_eq!(invalidated.pending, 0);
     }
 
     fn invalidate_other(&mut self, bytes: &mut Bytes<'_>) {
@@ -445,7 +422,7 @@ impl Game {
             let met = self.invalidate(|entry| entry.domain == domain);
             (met, self.cache.invalidate_domain(self.domains[domain]))
         };
-        assert_eq!((invalidated.entries, invalidated.leased), met);
+        assert_eq!((invalidated.live, invalidated.leased), met);
     }
 
     /// How many entries are met, and how many of them are leased.
@@ -510,7 +487,6 @@ impl Game {
         assert_eq!(statistics.evictions, self.evictions);
         assert_eq!(statistics.invalidations, self.invalidations);
         assert_eq!(statistics.failed_deregistrations, self.lost);
-        assert_eq!(self.reported.load(Ordering::Relaxed), self.lost);
     }
 
     /// The cache goes before its leases, which stay valid.
@@ -544,27 +520,26 @@ impl Entry {
 
 impl Wanted {
     /// How a request that makes no sense is refused.
-    fn invalid(&self) -> Option<fn(&InvalidRange) -> bool> {
+    fn problem(&self) -> Option<RangeProblem> {
         if self.address == 0 {
-            return Some(|range| matches!(range, InvalidRange::Null { .. }));
+            return Some(RangeProblem::Null);
         }
         if self.length == 0 {
-            return Some(|range| matches!(range, InvalidRange::Empty { .. }));
+            return Some(RangeProblem::Empty);
         }
         if self.address.checked_add(self.length - 1).is_none() {
-            return Some(|range| matches!(range, InvalidRange::Overflow { .. }));
+            return Some(RangeProblem::Overflow);
         }
         if let Space::Buffer { skew, .. } = self.space {
             let offset = self.address.wrapping_sub(skew);
             if offset.saturating_add(self.length) > BUFFER_SIZE {
-                return Some(|range| matches!(range, InvalidRange::OutsideBuffer { .. }));
+                return Some(RangeProblem::OutsideBuffer(offset));
+            }
+            if skew % self.page != 0 {
+                return Some(RangeProblem::Skewed(offset));
             }
         }
         None
-    }
-
-    fn is_skewed(&self) -> bool {
-        matches!(self.space, Space::Buffer { skew, .. } if skew % self.page != 0)
     }
 
     /// First and last byte of what would be registered, or a full lease is on.

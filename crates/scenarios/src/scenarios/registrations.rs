@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use ibnet_mrcache::{Access, Cache, Domain, Lease, Registration, Request, Target};
+use ibnet_mrcache::{Access, Cache, DomainId, Lease, Policy, Registration, Request, Target};
 use ibnet_verbs::{MemoryRegion, ProtectionDomain};
 
 use super::solo;
@@ -40,7 +40,7 @@ struct Ranges {
     // Deregistered before the memory goes.
     leases: Vec<Option<Lease<Registered>>>,
     cache: Cache<Registered>,
-    domain: Domain,
+    domain: DomainId,
     pd: ProtectionDomain,
     first: usize,
     _memory: Vec<u8>,
@@ -57,8 +57,8 @@ impl Ranges {
         let memory = vec![0; (count + PAGES) * PAGE];
         Ok(Self {
             leases: (0..count).map(|_| None).collect(),
-            cache: Cache::builder().page_size(PAGE).build(),
-            domain: Domain::unique(),
+            cache: Cache::with_page_size(Policy::WhileLeased, PAGE),
+            domain: DomainId::allocate(),
             pd: device.open()?.allocate_pd()?,
             first: (memory.as_ptr() as usize).next_multiple_of(PAGE),
             _memory: memory,
@@ -68,7 +68,7 @@ impl Ranges {
     /// `length` bytes in range `place`, for reading by the device.
     fn request(&self, place: usize, offset: usize, length: usize) -> Request {
         let address = self.first + place * PAGE + offset;
-        Request::host(self.domain, Access::new(0), address, length)
+        Request::host(self.domain, Access::default(), address, length)
     }
 
     fn register(&mut self, place: usize) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! What memory is registered: of which protection domain, and of which kind.
+//! What makes two ranges comparable: the protection domain, the kind of memory, and the access.
 
 use std::fs::File;
 use std::io;
@@ -6,16 +6,50 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::access::Access;
+/// What is wanted of a registration, or what it allows, in bits that are the registrar's own, for
+/// instance those of `enum ibv_access_flags`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Access {
+    // First, so that keys that differ only in rights follow each other.
+    /// What changes the registration itself, so that only the same will do. For verbs these are
+    /// `IBV_ACCESS_RELAXED_ORDERING`, `ZERO_BASED`, `ON_DEMAND` and `HUGETLB`.
+    pub modes: u32,
+    /// What the device may do. More is enough: a registration that it may write serves for reading.
+    pub rights: u32,
+}
 
-/// A protection domain, or whatever else a registration is valid within. Never reused: a device that
-/// is opened again is another domain, so that a registration of its former life is not found.
+impl Access {
+    /// Takes those of `flags` that are in `rights` for rights, and the others for modes. A flag that
+    /// is in doubt is a mode.
+    pub const fn split(flags: u32, rights: u32) -> Self {
+        Self {
+            modes: flags & !rights,
+            rights: flags & rights,
+        }
+    }
+
+    /// All flags that are set, of both kinds.
+    pub const fn flags(self) -> u32 {
+        self.modes | self.rights
+    }
+
+    /// Whether a registration with this access does for `wanted`.
+    pub const fn serves(self, wanted: Self) -> bool {
+        self.modes == wanted.modes && self.rights & wanted.rights == wanted.rights
+    }
+}
+
+/// The identity of a protection domain, or of whatever else a registration is valid within.
+///
+/// A number that is given once: a device that is opened again gets another, so that a registration of
+/// its former life is not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Domain(pub(crate) u64);
+pub struct DomainId(u64);
 
-impl Domain {
-    /// A domain unlike all others of this process.
-    pub fn unique() -> Self {
+impl DomainId {
+    /// A number for a protection domain that was allocated just now. No other domain of this process
+    /// has it.
+    pub fn allocate() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
@@ -30,7 +64,8 @@ impl Domain {
 pub struct DmaBuf {
     pub(crate) device: u64,
     pub(crate) inode: u64,
-    pub(crate) size: Option<u64>,
+    /// The largest there is if it is not known.
+    pub(crate) size: u64,
 }
 
 impl DmaBuf {
@@ -48,27 +83,27 @@ impl DmaBuf {
     }
 
     /// A DMA-BUF whose `st_dev`, `st_ino` and `st_size` (fstat(2)) are known. A size of 0 means
-    /// that it is not.
+    /// that it is not known.
     pub const fn from_identity(device: u64, inode: u64, size: u64) -> Self {
         Self {
             device,
             inode,
-            size: if size == 0 { None } else { Some(size) },
+            size: if size == 0 { u64::MAX } else { size },
         }
     }
 }
 
-/// The space that an address is in, as far as the cache is concerned: two ranges of addresses are of
-/// the same memory only if their spaces are equal.
+/// What an address is an address of: two ranges of addresses are of the same memory only if their
+/// spaces are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Space {
     Host,
-    /// A DMA-BUF that its address names, as the caller vouches.
-    Vouched {
+    /// DMA-BUFs that are named by their addresses, as the caller promises.
+    Addresses {
         data_direct: bool,
     },
-    /// A DMA-BUF that its inode names.
-    DmaBuf {
+    /// A DMA-BUF that is named by its inode.
+    Inode {
         /// The file system that the buffer is in: the same for all, as far as is known.
         device: u64,
         inode: u64,
@@ -82,15 +117,14 @@ pub(crate) enum Space {
 impl Space {
     /// What an inode names does not change while it is registered; what an address names may.
     pub(crate) fn is_named_by_address(self) -> bool {
-        !matches!(self, Self::DmaBuf { .. })
+        !matches!(self, Self::Inode { .. })
     }
 }
 
-/// Everything but the range. Keys that differ only in rights follow each other, those with more of the
-/// same later.
+/// Everything but the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    pub(crate) domain: Domain,
+    pub(crate) domain: DomainId,
     pub(crate) space: Space,
     pub(crate) access: Access,
 }
@@ -110,8 +144,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn more_rights_serve_and_other_modes_do_not() {
+        let [read, both, other] = [1, 3, 9].map(|flags| Access::split(flags, 7));
+        assert!(both.serves(read));
+        assert!(!read.serves(both));
+        assert!(!both.serves(other));
+        assert!(!other.serves(read));
+        assert_eq!((other.modes, other.rights, other.flags()), (8, 1, 9));
+    }
+
+    #[test]
     fn domains_are_unique() {
-        assert_ne!(Domain::unique(), Domain::unique());
+        assert_ne!(DomainId::allocate(), DomainId::allocate());
     }
 
     #[test]

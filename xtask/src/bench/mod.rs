@@ -9,11 +9,12 @@ mod devices;
 mod nccl;
 mod null;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::args::{Flag, Parsed};
 use crate::cargo;
-use crate::failure::{Result, fail};
+use crate::failure::{Context, Result, fail};
 use crate::paths;
 use crate::process::run;
 use crate::progress::note;
@@ -51,6 +52,11 @@ pub(crate) const FLAGS: &[Flag] = &[
         value: Some("FILE"),
         help: "NCCL's library; without this, a release is fetched from the Python index, once",
     },
+    Flag {
+        name: "--old",
+        value: Some("FILE"),
+        help: "Our plugin as another version has built it, to be measured beside this one",
+    },
 ];
 
 /// How much is measured.
@@ -69,6 +75,8 @@ struct Products {
     plugin: PathBuf,
     /// The null device, as a static library.
     null_device: PathBuf,
+    /// Our plugin of another version, if one is given.
+    old: Option<PathBuf>,
     /// NCCL's library, if it can be had.
     nccl: Option<PathBuf>,
 }
@@ -97,12 +105,12 @@ pub(crate) fn command(parsed: &Parsed) -> Result<u8> {
     }
     let options = devices::options(parsed)?;
     setup::ensure(&[Group::Build])?;
-    let products = Products::make(parsed.value("--nccl").map(Path::new))?;
+    let products = Products::make(parsed)?;
     let mut results = Vec::new();
     if !only_devices && extent.has_any(null::TESTS) {
         results.push(null::measure(&products, &extent)?);
     }
-    if !only_null && extent.has_any(devices::TESTS) {
+    if !only_null && extent.has_any(devices::tests(&options.place)) {
         results.extend(devices::measure(options, &products, &extent)?);
     }
     if results.is_empty() {
@@ -142,7 +150,9 @@ impl Extent {
 }
 
 impl Products {
-    fn make(nccl: Option<&Path>) -> Result<Self> {
+    fn make(parsed: &Parsed) -> Result<Self> {
+        let given = |name| parsed.value(name).map(Path::new);
+        let old = given("--old").map(keep_old).transpose()?;
         let artifacts =
             cargo::build_release(&["ncclnet-bench", "ncclnet-ffi", "ibnet-nulldevice"])?;
         let find = |files: &[PathBuf], name: &str| {
@@ -154,12 +164,34 @@ impl Products {
         };
         let program = find(&artifacts.executables, "ncclnet-bench")?;
         Ok(Self {
-            nccl: nccl::library(nccl, &program)?,
+            nccl: nccl::library(given("--nccl"), &program)?,
+            old,
             program,
             plugin: find(&artifacts.libraries, "libncclnet_ffi.so")?,
             null_device: find(&artifacts.archives, "libibnet_nulldevice.a")?,
         })
     }
+}
+
+/// Copies the plugin of another version: under a name of its own, which it may not have, it can lie
+/// beside this one's.
+fn keep_old(file: &Path) -> Result<PathBuf> {
+    let copy = folder().join("libnccl-net-old.so");
+    paths::create_folder(&folder())?;
+    fs::copy(file, &copy)
+        .context(|| format!("cannot copy {} to {}", file.display(), copy.display()))?;
+    Ok(copy)
+}
+
+/// The arguments that name the networks that are compared, ours first.
+fn networks(plugin: &Path, old: Option<&Path>, nccl: Option<&Path>) -> Vec<String> {
+    let all = [("ibnet", Some(plugin)), ("old", old), ("nccl", nccl)];
+    let there = all
+        .into_iter()
+        .filter_map(|(label, file)| Some((label, file?)));
+    there
+        .flat_map(|(label, file)| ["--net".to_owned(), format!("{label}={}", file.display())])
+        .collect()
 }
 
 /// The folder of everything that this subcommand makes.

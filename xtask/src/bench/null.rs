@@ -10,7 +10,7 @@ use crate::paths;
 use crate::process::{command, find_program, run};
 use crate::progress::{Step, note};
 
-use super::{Extent, Products, folder};
+use super::{Extent, Products, folder, networks};
 
 /// Tests that have a meaning there.
 pub(super) const TESTS: &[&str] = &["loop", "registrations", "connections", "growth"];
@@ -36,7 +36,8 @@ pub(super) fn measure(products: &Products, extent: &Extent) -> Result<PathBuf> {
 }
 
 fn arguments(products: &Products, extent: &Extent) -> Vec<String> {
-    let mut arguments = networks(&products.plugin, products.nccl.as_deref());
+    let (old, nccl) = (products.old.as_deref(), products.nccl.as_deref());
+    let mut arguments = networks(&products.plugin, old, nccl);
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(|word| (*word).to_owned()));
     add(&["--one-thread", "--title", "null device, one thread"]);
     add(&["--paths", "1,4", "--merged", "null0+null1"]);
@@ -51,15 +52,6 @@ fn arguments(products: &Products, extent: &Extent) -> Vec<String> {
         } else {
             note("no instructions are counted: there is no program `valgrind` on this machine");
         }
-    }
-    arguments
-}
-
-/// The networks that are compared, ours first.
-pub(super) fn networks(plugin: &Path, nccl: Option<&Path>) -> Vec<String> {
-    let mut arguments = vec!["--net".to_owned(), format!("ibnet={}", plugin.display())];
-    if let Some(nccl) = nccl {
-        arguments.extend(["--net".to_owned(), format!("nccl={}", nccl.display())]);
     }
     arguments
 }

@@ -15,24 +15,26 @@ use crate::progress::{Step, note};
 use crate::stream::Limits;
 
 use super::options::Accel;
-use super::qemu::Guest;
+use super::qemu::{Engine, Guest};
 
 const DEVICE: &str = "/dev/kvm";
 
 /// A working KVM boots the guest in two or three seconds.
 const TRIAL: Duration = Duration::from_secs(10);
 
-/// Whether to use KVM. `guest_kernel` is the guest's version, `guest` one that uses KVM, for a trial.
-pub(super) fn use_kvm(accel: Accel, guest_kernel: &str, guest: &Guest<'_>) -> Result<bool> {
+/// What to run the machine with. `guest_kernel` is the guest's version, `guest` one that uses KVM, for
+/// a trial.
+pub(super) fn engine(accel: Accel, guest_kernel: &str, guest: &Guest<'_>) -> Result<Engine> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE);
     match accel {
-        Accel::Tcg => Ok(false),
+        Accel::Tcg => Ok(Engine::Emulation),
+        Accel::Icount => Ok(Engine::Counting),
         Accel::Kvm => {
             device.context(|| format!("cannot open {DEVICE}"))?;
-            Ok(true)
+            Ok(Engine::Kvm)
         }
-        Accel::Auto if device.is_err() => Ok(false),
-        Accel::Auto => tried(guest_kernel, guest),
+        Accel::Auto if device.is_ok() && tried(guest_kernel, guest)? => Ok(Engine::Kvm),
+        Accel::Auto => Ok(Engine::Emulation),
     }
 }
 

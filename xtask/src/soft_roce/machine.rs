@@ -10,7 +10,7 @@ use super::initramfs;
 use super::kernel;
 use super::options::{Accel, Job, Options};
 use super::programs::Programs;
-use super::qemu::Guest;
+use super::qemu::{Engine, Guest};
 use super::run_folder::RunFolder;
 
 /// What can be known to fail before anything is built.
@@ -43,14 +43,13 @@ pub(super) fn run(
     let mut guest = Guest {
         image: &kernel.image,
         initramfs: &initramfs,
-        kvm: true,
+        engine: Engine::Kvm,
         memory: options.memory,
         folder: folder.path(),
         quiet: options.quiet,
     };
-    guest.kvm = accel::use_kvm(accel, &kernel.version, &guest)?;
-    let how = if guest.kvm { "KVM" } else { "emulation" };
-    note(&format!("kernel {} under {how}", kernel.version));
+    guest.engine = accel::engine(accel, &kernel.version, &guest)?;
+    note(&format!("kernel {} under {}", kernel.version, guest.engine));
     match options.job {
         Job::Shell => guest.run_shell(options.limits),
         Job::Scenarios { .. } | Job::Command(_) => guest.run_job(options.limits, on_line),

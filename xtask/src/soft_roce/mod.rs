@@ -17,7 +17,9 @@ mod qemu;
 mod root;
 mod run_folder;
 
-pub(crate) use options::{FLAGS, Job, MACHINE_FLAGS, Options, Place, devices_from_environment};
+pub(crate) use options::{
+    Accel, FLAGS, Job, MACHINE_FLAGS, Options, Place, devices_from_environment,
+};
 
 use crate::args::Parsed;
 use crate::failure::{Result, fail};

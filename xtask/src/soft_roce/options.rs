@@ -43,7 +43,7 @@ pub(crate) const MACHINE_FLAGS: &[Flag] = &[
     Flag {
         name: "--accel",
         value: Some("KIND"),
-        help: "auto (default), tcg, kvm: how to run the machine; host: this host's own RXE",
+        help: "auto (default), tcg, kvm, icount: how to run the machine; host: this host's own RXE",
     },
     Flag {
         name: "--kernel",
@@ -98,6 +98,8 @@ pub(crate) enum Accel {
     Tcg,
     /// KVM, without a trial.
     Kvm,
+    /// One emulated processor whose clock counts instructions.
+    Icount,
 }
 
 /// Where to run.
@@ -234,7 +236,8 @@ fn decide(accel: Option<&str>, devices: Option<String>) -> Result<Place> {
         ("host", None) => Place::HostRxe,
         ("tcg", _) => Place::Machine(Accel::Tcg),
         ("kvm", _) => Place::Machine(Accel::Kvm),
-        (other, _) => fail!("`--accel {other}`: the value must be auto, tcg, kvm or host"),
+        ("icount", _) => Place::Machine(Accel::Icount),
+        (other, _) => fail!("`--accel {other}`: the value must be auto, tcg, kvm, icount or host"),
     })
 }
 
@@ -273,6 +276,10 @@ mod tests {
         assert_eq!(
             decide(Some("kvm"), None).unwrap(),
             Place::Machine(Accel::Kvm)
+        );
+        assert_eq!(
+            decide(Some("icount"), mlx()).unwrap(),
+            Place::Machine(Accel::Icount)
         );
         assert!(
             decide(Some("hvf"), None)

@@ -1,5 +1,6 @@
 //! One boot of the virtual machine: QEMU's command line, and what the guest reports.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{IsTerminal, Write, sink, stdin, stdout};
 use std::path::{Path, PathBuf};
@@ -19,14 +20,35 @@ pub(super) struct Guest<'a> {
     pub(super) image: &'a Path,
     /// The packed files.
     pub(super) initramfs: &'a Path,
-    /// With KVM, else emulated.
-    pub(super) kvm: bool,
+    /// What runs it.
+    pub(super) engine: Engine,
     /// Memory in MiB.
     pub(super) memory: u32,
     /// Where the control file goes.
     pub(super) folder: &'a Path,
     /// Do not show what the job prints.
     pub(super) quiet: bool,
+}
+
+/// What runs a guest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Engine {
+    Kvm,
+    Emulation,
+    /// Emulation of one processor whose clocks advance by a nanosecond with each instruction, and jump
+    /// to the next timer when there is nothing to do. What the guest measures is the same every time,
+    /// whatever else the host does.
+    Counting,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "KVM",
+            Self::Emulation => "emulation",
+            Self::Counting => "emulation that counts instructions",
+        })
+    }
 }
 
 /// What a guest is booted for.
@@ -137,19 +159,23 @@ impl Guest<'_> {
             "-no-reboot",
         ]);
         qemu.args(["-display", "none", "-vga", "none", "-nic", "none"]);
-        qemu.args(if self.kvm {
-            ["-accel", "kvm", "-cpu", "host"]
-        } else {
-            ["-accel", "tcg,thread=multi", "-cpu", "max"]
-        });
-        qemu.arg("-smp").arg(processors().to_string());
+        match self.engine {
+            Engine::Kvm => qemu.args(["-accel", "kvm", "-cpu", "host"]),
+            Engine::Emulation => qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]),
+            Engine::Counting => qemu.args(COUNTING),
+        };
+        let processors = match self.engine {
+            Engine::Counting => 1,
+            Engine::Kvm | Engine::Emulation => processors(),
+        };
+        qemu.arg("-smp").arg(processors.to_string());
         qemu.arg("-m").arg(self.memory.to_string());
         qemu.arg("-kernel")
             .arg(self.image)
             .arg("-initrd")
             .arg(self.initramfs);
         qemu.arg("-append")
-            .arg(kernel_parameters(purpose, self.kvm));
+            .arg(kernel_parameters(purpose, self.engine));
         qemu.arg("-chardev")
             .arg(console)
             .args(["-serial", "chardev:console"]);
@@ -199,10 +225,29 @@ const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 oops=panic mitigations=of
 /// host's clock; without it the guest reads a timer chip, which takes 15 times as long.
 const EMULATED_CLOCK: &str = "tsc=reliable clocksource=tsc";
 
-fn kernel_parameters(purpose: Purpose, kvm: bool) -> String {
+/// `shift`: 2^0 nanoseconds for an instruction. `sleep=off`: an idle guest does not wait for the host's
+/// clock. Nothing in the guest follows the host's clock then, but for the date.
+const COUNTING: [&str; 8] = [
+    "-accel",
+    "tcg,thread=single",
+    "-icount",
+    "shift=0,sleep=off",
+    "-cpu",
+    "max",
+    "-rtc",
+    "clock=vm",
+];
+
+/// Where programs and the kernel lie in memory is the same in every run.
+const COUNTED: &str = "norandmaps nokaslr";
+
+fn kernel_parameters(purpose: Purpose, engine: Engine) -> String {
     let mut parameters = vec![PARAMETERS];
-    if !kvm {
+    if engine != Engine::Kvm {
         parameters.push(EMULATED_CLOCK);
+    }
+    if engine == Engine::Counting {
+        parameters.push(COUNTED);
     }
     match purpose {
         Purpose::Job { on_terminal: false } => {}
@@ -298,10 +343,12 @@ mod tests {
 
     #[test]
     fn the_guest_learns_what_it_is_for() {
-        assert!(!kernel_parameters(Purpose::Job { on_terminal: false }, true).contains("ibnet_"));
-        let on_terminal = kernel_parameters(Purpose::Job { on_terminal: true }, true);
+        assert!(
+            !kernel_parameters(Purpose::Job { on_terminal: false }, Engine::Kvm).contains("ibnet_")
+        );
+        let on_terminal = kernel_parameters(Purpose::Job { on_terminal: true }, Engine::Kvm);
         assert!(on_terminal.ends_with(" ibnet_terminal=1"));
-        assert!(kernel_parameters(Purpose::Shell, false).ends_with(" ibnet_shell=1"));
-        assert!(kernel_parameters(Purpose::Probe, true).ends_with(" ibnet_probe=1"));
+        assert!(kernel_parameters(Purpose::Shell, Engine::Emulation).ends_with(" ibnet_shell=1"));
+        assert!(kernel_parameters(Purpose::Probe, Engine::Kvm).ends_with(" ibnet_probe=1"));
     }
 }

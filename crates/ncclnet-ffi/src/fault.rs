@@ -6,7 +6,6 @@ use std::fmt;
 use ibnet::ErrorKind;
 
 use crate::abi::NcclResult;
-use crate::handles::HandleError;
 
 /// The failure of one call. One pointer, so that results fit into registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,23 +79,6 @@ impl From<ibnet::Error> for Fault {
             ErrorKind::InvalidUsage => NcclResult::INVALID_USAGE,
             // `System`, and what the transport may tell apart in the future.
             _ => NcclResult::SYSTEM_ERROR,
-        };
-        Self::new(code, error.to_string())
-    }
-}
-
-impl From<HandleError> for Fault {
-    #[cold]
-    fn from(error: HandleError) -> Self {
-        let code = match error {
-            HandleError::Null => NcclResult::INVALID_ARGUMENT,
-            HandleError::Full(_) => NcclResult::SYSTEM_ERROR,
-            // The core passes only what it was given: anything else is a fault in there or here.
-            HandleError::Foreign
-            | HandleError::WrongKind { .. }
-            | HandleError::Stale
-            | HandleError::Poisoned
-            | HandleError::OtherOwner => NcclResult::INTERNAL_ERROR,
         };
         Self::new(code, error.to_string())
     }

@@ -7,10 +7,13 @@
 //! What lives where, from the outside in:
 //!
 //! - [`abi`]: the C declarations, public so that Rust programs can load such a plugin too;
-//! - `versions`: one file for each version, with its table and the functions that are different there;
-//! - `entry`: the C functions that several versions have in common; `guard`: no panic gets past it;
-//! - `plugin`: the devices, the life cycle and the objects behind the handles;
-//! - `handles`: what C holds instead of pointers, checked on every call;
+//! - `tables`: one table for each version;
+//! - `lifecycle`, `device`, `connect`, `memory`, `data`, `flush`: the C functions, each file those of one concern.
+//!   A function whose signature changed is there once for each signature, named for the API version that introduced
+//!   it, as its type in [`abi`] is;
+//! - `guard`: no panic and no pointer gets past it unseen;
+//! - `handles`: what C holds instead of pointers, checked on every call; `objects`: what they stand for;
+//! - `attempts`: connections in the making; `accepting`: listeners that accept by themselves;
 //! - `logger`: `tracing` events to NCCL's logger; `profiler`: work requests to NCCL's profiler.
 //!
 //! What does not live here: everything about RDMA, which is `ibnet`'s.
@@ -34,14 +37,21 @@
 
 pub mod abi;
 
-mod entry;
+mod accepting;
+mod attempts;
+mod connect;
+mod data;
+mod device;
 mod fault;
+mod flush;
 mod guard;
 mod handles;
+mod lifecycle;
 mod logger;
-mod plugin;
+mod memory;
+mod objects;
 mod profiler;
-mod versions;
+mod tables;
 
-pub use plugin::lifecycle::{use_library, use_settings, use_sysfs};
-pub use versions::*;
+pub use lifecycle::{use_library, use_settings, use_sysfs};
+pub use tables::*;

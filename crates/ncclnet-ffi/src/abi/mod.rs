@@ -1,9 +1,8 @@
 //! The C ABI of NCCL's network plugins, API versions 2 to 12, as Rust declarations.
 //!
-//! Only layout lives here: numbers, structs, function types and one table struct per version. There
-//! is no code, apart from the assertions that hold every size and offset to the C compiler's. Field
-//! and function names follow NCCL's headers in Rust spelling; what a field means is said where it
-//! is declared for the newest version, and the older ones say only what differs.
+//! Only layout lives here: numbers, structs, function types and one table struct per version. A test holds every
+//! size and offset to the C compiler's. Field and function names follow NCCL's headers in Rust spelling; what a
+//! field means is said where it is declared for the newest version, and the older ones say only what differs.
 //!
 //! The layouts are those of 64-bit Linux (LP64). A program in Rust can load any such plugin with
 //! these types alone; C programs use `include/ncclnet_ibnet.h`, which says the same in C.

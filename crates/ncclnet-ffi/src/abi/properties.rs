@@ -1,7 +1,8 @@
 //! `ncclNetProperties_vN_t`: what a device is, in the seven layouts of API versions 3 to 12.
+//!
+//! Each older layout has fewer fields and can be made from the newest.
 
 use std::ffi::{c_char, c_float, c_int};
-use std::mem::offset_of;
 
 use super::structs::{VirtualDeviceV9, VirtualDeviceV12};
 
@@ -49,168 +50,131 @@ pub struct PropertiesV12 {
     pub plane_id: i16,
 }
 
-/// `ncclNetProperties_v11_t`: no rail and plane, four devices per virtual device.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-#[allow(missing_docs, reason = "fields as in PropertiesV12")]
-pub struct PropertiesV11 {
-    pub name: *const c_char,
-    pub pci_path: *const c_char,
-    pub guid: u64,
-    pub pointer_support: c_int,
-    pub registration_is_global: c_int,
-    pub force_flush: c_int,
-    pub speed: c_int,
-    pub port: c_int,
-    pub latency: c_float,
-    pub max_comms: c_int,
-    pub max_receives: c_int,
-    pub device_type: c_int,
-    pub device_version: c_int,
-    pub virtual_device: VirtualDeviceV9,
-    pub max_p2p_bytes: usize,
-    pub max_collective_bytes: usize,
-    pub max_multi_request_size: c_int,
-}
+/// Declares an older layout, and makes it from the newest.
+macro_rules! older {
+    ($(#[$about:meta])* $name:ident { $($field:ident: $type:ty,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug)]
+        #[repr(C)]
+        #[allow(missing_docs, reason = "fields as in PropertiesV12")]
+        pub struct $name {
+            $(pub $field: $type,)+
+        }
 
-/// `ncclNetProperties_v10_t` and `_v9_t`: nor `maxMultiRequestSize`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-#[allow(missing_docs, reason = "fields as in PropertiesV12")]
-pub struct PropertiesV9 {
-    pub name: *const c_char,
-    pub pci_path: *const c_char,
-    pub guid: u64,
-    pub pointer_support: c_int,
-    pub registration_is_global: c_int,
-    pub force_flush: c_int,
-    pub speed: c_int,
-    pub port: c_int,
-    pub latency: c_float,
-    pub max_comms: c_int,
-    pub max_receives: c_int,
-    pub device_type: c_int,
-    pub device_version: c_int,
-    pub virtual_device: VirtualDeviceV9,
-    pub max_p2p_bytes: usize,
-    pub max_collective_bytes: usize,
-}
-
-/// `ncclNetProperties_v8_t`: nor `forceFlush`, virtual devices and the size limits.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-#[allow(missing_docs, reason = "fields as in PropertiesV12")]
-pub struct PropertiesV8 {
-    pub name: *const c_char,
-    pub pci_path: *const c_char,
-    pub guid: u64,
-    pub pointer_support: c_int,
-    pub registration_is_global: c_int,
-    pub speed: c_int,
-    pub port: c_int,
-    pub latency: c_float,
-    pub max_comms: c_int,
-    pub max_receives: c_int,
-    pub device_type: c_int,
-    pub device_version: c_int,
-}
-
-/// `ncclNetProperties_v7_t`: nor `regIsGlobal`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-#[allow(missing_docs, reason = "fields as in PropertiesV12")]
-pub struct PropertiesV7 {
-    pub name: *const c_char,
-    pub pci_path: *const c_char,
-    pub guid: u64,
-    pub pointer_support: c_int,
-    pub speed: c_int,
-    pub port: c_int,
-    pub latency: c_float,
-    pub max_comms: c_int,
-    pub max_receives: c_int,
-    pub device_type: c_int,
-    pub device_version: c_int,
-}
-
-/// `ncclNetProperties_v6_t` and `_v5_t`: nor the kind of device.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-#[allow(missing_docs, reason = "fields as in PropertiesV12")]
-pub struct PropertiesV5 {
-    pub name: *const c_char,
-    pub pci_path: *const c_char,
-    pub guid: u64,
-    pub pointer_support: c_int,
-    pub speed: c_int,
-    pub port: c_int,
-    pub latency: c_float,
-    pub max_comms: c_int,
-    pub max_receives: c_int,
-}
-
-/// `ncclNetProperties_v4_t` and `_v3_t`: nor `latency` and `maxRecvs`. (Version 2 has functions instead.)
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-#[allow(missing_docs, reason = "fields as in PropertiesV12")]
-pub struct PropertiesV3 {
-    pub name: *const c_char,
-    pub pci_path: *const c_char,
-    pub guid: u64,
-    pub pointer_support: c_int,
-    pub speed: c_int,
-    pub port: c_int,
-    pub max_comms: c_int,
-}
-
-/// Asserts the offset of each named field of one struct.
-macro_rules! assert_offsets {
-    ($type:ty, size $size:literal, $($field:ident @ $offset:literal),+ $(,)?) => {
-        const _: () = {
-            assert!(size_of::<$type>() == $size && align_of::<$type>() == 8);
-            $(assert!(offset_of!($type, $field) == $offset);)+
-        };
+        impl From<PropertiesV12> for $name {
+            fn from(newest: PropertiesV12) -> Self {
+                Self {
+                    $($field: newest.$field.into(),)+
+                }
+            }
+        }
     };
 }
 
-assert_offsets!(
-    PropertiesV12, size 128,
-    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, registration_is_global @ 28,
-    force_flush @ 32, speed @ 36, port @ 40, latency @ 44, max_comms @ 48, max_receives @ 52,
-    device_type @ 56, device_version @ 60, virtual_device @ 64, max_p2p_bytes @ 104,
-    max_collective_bytes @ 112, max_multi_request_size @ 120, rail_id @ 124, plane_id @ 126,
-);
-assert_offsets!(
-    PropertiesV11, size 112,
-    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, registration_is_global @ 28,
-    force_flush @ 32, speed @ 36, port @ 40, latency @ 44, max_comms @ 48, max_receives @ 52,
-    device_type @ 56, device_version @ 60, virtual_device @ 64, max_p2p_bytes @ 88,
-    max_collective_bytes @ 96, max_multi_request_size @ 104,
-);
-assert_offsets!(
-    PropertiesV9, size 104,
-    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, registration_is_global @ 28,
-    force_flush @ 32, speed @ 36, port @ 40, latency @ 44, max_comms @ 48, max_receives @ 52,
-    device_type @ 56, device_version @ 60, virtual_device @ 64, max_p2p_bytes @ 88,
-    max_collective_bytes @ 96,
-);
-assert_offsets!(
-    PropertiesV8, size 64,
-    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, registration_is_global @ 28,
-    speed @ 32, port @ 36, latency @ 40, max_comms @ 44, max_receives @ 48, device_type @ 52,
-    device_version @ 56,
-);
-assert_offsets!(
-    PropertiesV7, size 56,
-    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, speed @ 28, port @ 32, latency @ 36,
-    max_comms @ 40, max_receives @ 44, device_type @ 48, device_version @ 52,
-);
-assert_offsets!(
-    PropertiesV5, size 48,
-    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, speed @ 28, port @ 32, latency @ 36,
-    max_comms @ 40, max_receives @ 44,
-);
-assert_offsets!(
-    PropertiesV3, size 40,
-    name @ 0, pci_path @ 8, guid @ 16, pointer_support @ 24, speed @ 28, port @ 32, max_comms @ 36,
-);
+older! {
+    /// `ncclNetProperties_v11_t`: no rail and plane, four devices per virtual device.
+    PropertiesV11 {
+        name: *const c_char,
+        pci_path: *const c_char,
+        guid: u64,
+        pointer_support: c_int,
+        registration_is_global: c_int,
+        force_flush: c_int,
+        speed: c_int,
+        port: c_int,
+        latency: c_float,
+        max_comms: c_int,
+        max_receives: c_int,
+        device_type: c_int,
+        device_version: c_int,
+        virtual_device: VirtualDeviceV9,
+        max_p2p_bytes: usize,
+        max_collective_bytes: usize,
+        max_multi_request_size: c_int,
+    }
+}
+
+older! {
+    /// `ncclNetProperties_v10_t` and `_v9_t`: nor `maxMultiRequestSize`.
+    PropertiesV9 {
+        name: *const c_char,
+        pci_path: *const c_char,
+        guid: u64,
+        pointer_support: c_int,
+        registration_is_global: c_int,
+        force_flush: c_int,
+        speed: c_int,
+        port: c_int,
+        latency: c_float,
+        max_comms: c_int,
+        max_receives: c_int,
+        device_type: c_int,
+        device_version: c_int,
+        virtual_device: VirtualDeviceV9,
+        max_p2p_bytes: usize,
+        max_collective_bytes: usize,
+    }
+}
+
+older! {
+    /// `ncclNetProperties_v8_t`: nor `forceFlush`, virtual devices and the size limits.
+    PropertiesV8 {
+        name: *const c_char,
+        pci_path: *const c_char,
+        guid: u64,
+        pointer_support: c_int,
+        registration_is_global: c_int,
+        speed: c_int,
+        port: c_int,
+        latency: c_float,
+        max_comms: c_int,
+        max_receives: c_int,
+        device_type: c_int,
+        device_version: c_int,
+    }
+}
+
+older! {
+    /// `ncclNetProperties_v7_t`: nor `regIsGlobal`.
+    PropertiesV7 {
+        name: *const c_char,
+        pci_path: *const c_char,
+        guid: u64,
+        pointer_support: c_int,
+        speed: c_int,
+        port: c_int,
+        latency: c_float,
+        max_comms: c_int,
+        max_receives: c_int,
+        device_type: c_int,
+        device_version: c_int,
+    }
+}
+
+older! {
+    /// `ncclNetProperties_v6_t` and `_v5_t`: nor the kind of device.
+    PropertiesV5 {
+        name: *const c_char,
+        pci_path: *const c_char,
+        guid: u64,
+        pointer_support: c_int,
+        speed: c_int,
+        port: c_int,
+        latency: c_float,
+        max_comms: c_int,
+        max_receives: c_int,
+    }
+}
+
+older! {
+    /// `ncclNetProperties_v4_t` and `_v3_t`: nor `latency` and `maxRecvs`. (Version 2 has functions instead.)
+    PropertiesV3 {
+        name: *const c_char,
+        pci_path: *const c_char,
+        guid: u64,
+        pointer_support: c_int,
+        speed: c_int,
+        port: c_int,
+        max_comms: c_int,
+    }
+}

@@ -33,14 +33,6 @@ impl NcclResult {
         self.0 == Self::SUCCESS.0
     }
 
-    /// The code for a caller that knows no [`Self::REMOTE_ERROR`] (NCCL before 2.13.4).
-    pub(crate) const fn without_remote_error(self) -> Self {
-        match self {
-            Self::REMOTE_ERROR => Self::SYSTEM_ERROR,
-            other => other,
-        }
-    }
-
     /// NCCL's name of the code, or `"unknown result"`.
     #[must_use]
     pub const fn name(self) -> &'static str {

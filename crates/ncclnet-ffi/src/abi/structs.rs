@@ -1,7 +1,6 @@
 //! The small structs that the functions of the table take.
 
 use std::ffi::{c_int, c_void};
-use std::mem::offset_of;
 
 use super::constants::{MAX_DEVICES_PER_NIC_V9, MAX_DEVICES_PER_NIC_V12};
 
@@ -23,6 +22,18 @@ pub struct VirtualDeviceV12 {
     pub count: c_int,
     /// Indices of physical devices.
     pub devices: [c_int; MAX_DEVICES_PER_NIC_V12],
+}
+
+/// Those that there is room for.
+impl From<VirtualDeviceV12> for VirtualDeviceV9 {
+    fn from(newest: VirtualDeviceV12) -> Self {
+        let mut devices = [0; MAX_DEVICES_PER_NIC_V9];
+        devices.copy_from_slice(&newest.devices[..MAX_DEVICES_PER_NIC_V9]);
+        Self {
+            count: newest.count.min(MAX_DEVICES_PER_NIC_V9 as c_int),
+            devices,
+        }
+    }
 }
 
 /// `ncclNetCommConfig_v10_t` to `_v12_t`: settings of one NCCL communicator.
@@ -106,39 +117,3 @@ pub struct ProfilerQpEvent {
     /// Bytes.
     pub length: usize,
 }
-
-const _: () = {
-    assert!(size_of::<ProfilerDescriptor>() == 40 && align_of::<ProfilerDescriptor>() == 8);
-    assert!(offset_of!(ProfilerDescriptor, kind) == 0);
-    assert!(offset_of!(ProfilerDescriptor, qp) == 8);
-    assert!(offset_of!(ProfilerQpEvent, device) == 0);
-    assert!(offset_of!(ProfilerQpEvent, wr_id) == 8);
-    assert!(offset_of!(ProfilerQpEvent, opcode) == 16);
-    assert!(offset_of!(ProfilerQpEvent, qp_number) == 20);
-    assert!(offset_of!(ProfilerQpEvent, length) == 24);
-
-    assert!(size_of::<VirtualDeviceV9>() == 20 && align_of::<VirtualDeviceV9>() == 4);
-    assert!(offset_of!(VirtualDeviceV9, devices) == 4);
-    assert!(size_of::<VirtualDeviceV12>() == 36 && align_of::<VirtualDeviceV12>() == 4);
-    assert!(offset_of!(VirtualDeviceV12, devices) == 4);
-
-    assert!(size_of::<CommConfig>() == 4);
-
-    assert!(size_of::<DeviceHandle>() == 32 && align_of::<DeviceHandle>() == 8);
-    assert!(offset_of!(DeviceHandle, device_type) == 0);
-    assert!(offset_of!(DeviceHandle, device_version) == 4);
-    assert!(offset_of!(DeviceHandle, handle) == 8);
-    assert!(offset_of!(DeviceHandle, size) == 16);
-    assert!(offset_of!(DeviceHandle, needs_proxy_progress) == 24);
-
-    assert!(size_of::<CommAttributes>() == 16);
-    assert!(offset_of!(CommAttributes, min_concurrent_peers) == 4);
-    assert!(offset_of!(CommAttributes, max_flows_per_peer) == 8);
-    assert!(offset_of!(CommAttributes, min_flows_per_peer) == 12);
-
-    assert!(size_of::<NetAttributes>() == 44 && align_of::<NetAttributes>() == 4);
-    assert!(offset_of!(NetAttributes, receive) == 16);
-    assert!(offset_of!(NetAttributes, operations) == 32);
-    assert!(offset_of!(NetAttributes, algorithms) == 36);
-    assert!(offset_of!(NetAttributes, protocols) == 40);
-};

@@ -12,10 +12,10 @@ use crate::abi::{SUBSYS_ENV, SUBSYS_INIT, SUBSYS_NET, SUBSYS_REG};
 pub(super) fn of(target: &str) -> c_ulong {
     let special = target.split("::").find_map(|module| match module {
         "config" => Some(SUBSYS_ENV),
-        "memory" | "region" | "registrar" | "mr" | "ibnet_mrcache" => Some(SUBSYS_REG),
-        "library" | "device" | "devices" | "nic" | "description" | "transport" | "lifecycle"
-        | "gid" | "ibnet_gid" | "listening" | "listener" | "client" | "connect" | "connection"
-        | "connecting" | "conversation" | "assembly" | "pending" | "handshake" => Some(SUBSYS_INIT),
+        "memory" | "ibnet_mrcache" => Some(SUBSYS_REG),
+        "library" | "loader" | "device" | "transport" | "lifecycle" | "connect" | "attempts" => {
+            Some(SUBSYS_INIT)
+        }
         _ => None,
     });
     SUBSYS_NET | special.unwrap_or(0)
@@ -29,14 +29,13 @@ mod tests {
     fn modules_have_their_subsystem() {
         assert_eq!(of("ibnet::config"), SUBSYS_NET | SUBSYS_ENV);
         assert_eq!(of("ibnet::config::environment"), SUBSYS_NET | SUBSYS_ENV);
-        assert_eq!(of("ibnet::device"), SUBSYS_NET | SUBSYS_INIT);
-        assert_eq!(of("ibnet::handshake::listener"), SUBSYS_NET | SUBSYS_INIT);
+        assert_eq!(of("ibnet::device::nic"), SUBSYS_NET | SUBSYS_INIT);
         // Both ends of a connection say of it what it is.
-        assert_eq!(of("ibnet::connecting"), SUBSYS_NET | SUBSYS_INIT);
-        assert_eq!(of("ibnet::client"), SUBSYS_NET | SUBSYS_INIT);
-        assert_eq!(of("ncclnet_ffi::plugin::memory"), SUBSYS_NET | SUBSYS_REG);
-        assert_eq!(of("ibnet_mrcache::table"), SUBSYS_NET | SUBSYS_REG);
-        assert_eq!(of("ibnet::stripe"), SUBSYS_NET);
+        assert_eq!(of("ibnet::transport::listener"), SUBSYS_NET | SUBSYS_INIT);
+        assert_eq!(of("ibnet::connect::connector"), SUBSYS_NET | SUBSYS_INIT);
+        assert_eq!(of("ncclnet_ffi::memory"), SUBSYS_NET | SUBSYS_REG);
+        assert_eq!(of("ibnet_mrcache::tables"), SUBSYS_NET | SUBSYS_REG);
+        assert_eq!(of("ibnet::connection::core"), SUBSYS_NET);
         assert_eq!(of(""), SUBSYS_NET);
         assert_eq!(of("ibnet::configuration"), SUBSYS_NET, "whole names only");
     }

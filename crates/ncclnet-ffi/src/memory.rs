@@ -5,53 +5,25 @@ use std::os::fd::BorrowedFd;
 
 use ibnet::{Error, Region, Registrar};
 
-use super::{Out, bytes};
 use crate::abi::{NcclResult, PTR_CUDA, PTR_HOST};
 use crate::fault::Fault;
-use crate::guard::guard;
-use crate::handles::{Kind, ObjectId};
-use crate::plugin::objects::{Memory, RECEIVERS, REGIONS, Registered, SENDERS};
+use crate::guard::{Out, Size, guard};
+use crate::handles::{Handle, Kind};
+use crate::objects::{Memory, RECEIVERS, REGIONS, Registered, SENDERS};
 
-/// `regMr` of API versions 2 to 7.
-pub(crate) unsafe extern "C" fn reg_mr_v2(
+/// `regMr`. The memory stays mapped until the handle is deregistered or its communicator is closed.
+pub(crate) unsafe extern "C" fn reg_mr<S: Size>(
     communicator: *mut c_void,
     data: *mut c_void,
-    size: c_int,
-    kind: c_int,
-    handle: *mut *mut c_void,
-) -> NcclResult {
-    // SAFETY: the contract of `regMr`.
-    unsafe { reg_mr(communicator, data, bytes(size), kind, handle) }
-}
-
-/// `regMr` of API version 8 and later.
-pub(crate) unsafe extern "C" fn reg_mr_v8(
-    communicator: *mut c_void,
-    data: *mut c_void,
-    size: usize,
-    kind: c_int,
-    handle: *mut *mut c_void,
-) -> NcclResult {
-    // SAFETY: the contract of `regMr`.
-    unsafe { reg_mr(communicator, data, Ok(size), kind, handle) }
-}
-
-/// # Safety
-/// The contract of `regMr`: the memory stays mapped until the handle is deregistered or its communicator is
-/// closed.
-unsafe fn reg_mr(
-    communicator: *mut c_void,
-    data: *mut c_void,
-    size: Result<usize, Fault>,
+    size: S,
     kind: c_int,
     handle: *mut *mut c_void,
 ) -> NcclResult {
     guard("regMr", || {
-        let out = Out::new(handle, "mhandle")?;
-        let size = size?;
-        check_kind(kind)?;
-        check_range(data, size)?;
-        // SAFETY: as this function requires; null and empty ranges were refused.
+        let out = Out::handle(handle, "mhandle")?;
+        let size = size.bytes()?;
+        check(kind, data, size)?;
+        // SAFETY: the contract of `regMr`; null and empty ranges were refused.
         let region = add(communicator, |registrar| unsafe {
             if kind == PTR_CUDA {
                 // Tried whatever the device says of itself: a module may have been loaded since, and some
@@ -78,9 +50,8 @@ pub(crate) unsafe extern "C" fn reg_mr_dmabuf(
     handle: *mut *mut c_void,
 ) -> NcclResult {
     guard("regMrDmaBuf", || {
-        let out = Out::new(handle, "mhandle")?;
-        check_kind(kind)?;
-        check_range(data, size)?;
+        let out = Out::handle(handle, "mhandle")?;
+        check(kind, data, size)?;
         if fd < 0 {
             return Err(Fault::argument(format!("there is no descriptor {fd}")));
         }
@@ -100,14 +71,14 @@ pub(crate) unsafe extern "C" fn reg_mr_dmabuf(
 fn add(
     communicator: *mut c_void,
     register: impl FnOnce(&Registrar) -> Result<Region, Error>,
-) -> Result<ObjectId, Fault> {
+) -> Result<Handle, Fault> {
     let memory = memory_of(communicator)?;
-    let id = REGIONS.insert(Registered {
+    let handle = REGIONS.insert(Registered {
         region: register(&memory.registrar)?,
         communicator: communicator.addr(),
     })?;
-    memory.live().insert(id);
-    Ok(id)
+    memory.live().insert(handle);
+    Ok(handle)
 }
 
 /// `deregMr`. A null handle is nothing to do.
@@ -120,36 +91,33 @@ pub(crate) unsafe extern "C" fn dereg_mr(
             return Ok(());
         }
         let memory = memory_of(communicator)?;
-        let id = ObjectId::from_pointer(handle, Kind::Region)?;
-        if !memory.live().remove(&id) {
+        let handle = Handle::of(Kind::Region, handle)?;
+        if !memory.live().remove(&handle) {
             return Err(Fault::internal(
                 "the memory handle is out of date or was registered with another communicator",
             ));
         }
-        REGIONS.take(id)?.region.deregister()?;
+        REGIONS.take(handle)?.region.deregister()?;
         Ok(())
     })
 }
 
 /// The memory of a communicator of either direction.
 fn memory_of(communicator: *mut c_void) -> Result<&'static Memory, Fault> {
-    let id = ObjectId::communicator(communicator)?;
-    Ok(match id.kind {
+    let handle = Handle::of_communicator(communicator)?;
+    Ok(match handle.kind {
         // SAFETY: NCCL closes a communicator when no call uses it.
-        Kind::Sender => unsafe { &SENDERS.get(id)?.memory },
+        Kind::Sender => unsafe { &SENDERS.get(handle)?.memory },
         // SAFETY: as above.
-        _ => unsafe { &RECEIVERS.get(id)?.memory },
+        _ => unsafe { &RECEIVERS.get(handle)?.memory },
     })
 }
 
-fn check_kind(kind: c_int) -> Result<(), Fault> {
-    match kind {
-        PTR_HOST | PTR_CUDA => Ok(()),
-        _ => Err(Fault::argument(format!("there is no memory type {kind}"))),
+/// Memory of this kind at this place can be registered, as far as the arguments tell.
+fn check(kind: c_int, data: *mut c_void, size: usize) -> Result<(), Fault> {
+    if !matches!(kind, PTR_HOST | PTR_CUDA) {
+        return Err(Fault::argument(format!("there is no memory type {kind}")));
     }
-}
-
-fn check_range(data: *mut c_void, size: usize) -> Result<(), Fault> {
     if data.is_null() || size == 0 || data.addr().checked_add(size).is_none() {
         return Err(Fault::argument(format!(
             "{size} bytes at {data:p} cannot be registered"
@@ -166,10 +134,12 @@ mod tests {
 
     #[test]
     fn there_are_two_kinds_of_memory() {
-        assert_eq!(check_kind(PTR_HOST), Ok(()));
-        assert_eq!(check_kind(PTR_CUDA), Ok(()));
+        let somewhere = ptr::without_provenance_mut(0x1000);
+        assert_eq!(check(PTR_HOST, somewhere, 1), Ok(()));
+        assert_eq!(check(PTR_CUDA, somewhere, 1), Ok(()));
         for kind in [-1, 0, 3, 4] {
-            let code = check_kind(kind).err().map(|fault| fault.code());
+            let fault = check(kind, somewhere, 1).err();
+            let code = fault.map(|fault| fault.code());
             assert_eq!(code, Some(NcclResult::INVALID_ARGUMENT), "{kind}");
         }
     }
@@ -177,9 +147,8 @@ mod tests {
     #[test]
     fn ranges_that_are_none_are_refused() {
         let somewhere = ptr::without_provenance_mut(0x1000);
-        assert_eq!(check_range(somewhere, 1), Ok(()));
-        assert!(check_range(ptr::null_mut(), 1).is_err());
-        assert!(check_range(somewhere, 0).is_err());
-        assert!(check_range(somewhere, usize::MAX).is_err());
+        assert!(check(PTR_HOST, ptr::null_mut(), 1).is_err());
+        assert!(check(PTR_HOST, somewhere, 0).is_err());
+        assert!(check(PTR_HOST, somewhere, usize::MAX).is_err());
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use ibnet::{DeviceInfo, PortReport, Transport};
 use ibnet_verbs::LinkLayer;
 
-use super::properties::{Properties, UNKNOWN_SPEED_MBPS};
+use super::properties::{Device, UNKNOWN_SPEED_MBPS};
 use crate::abi::MAX_NET_DEVICES;
 
 /// Says of the physical devices of `transport` what it has not said itself: the address of each and
 /// why, and which devices NCCL cannot see. It sees those that are `known`.
-pub(super) fn devices(transport: &Transport, known: &[Arc<Properties>]) {
+pub(super) fn devices(transport: &Transport, known: &[Arc<Device>]) {
     let infos = transport.devices();
-    for device in known.iter().map(|properties| properties.device) {
+    for device in known.iter().map(|device| device.index) {
         let info = &infos[device];
         if info.speed_mbps == 0 {
             tracing::info!(

@@ -2,39 +2,31 @@
 
 use std::cell::UnsafeCell;
 use std::collections::HashSet;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ibnet::raw::{RecvConnection, SendConnection};
 use ibnet::{Region, Registrar};
 
+use crate::accepting::Accepting;
+use crate::device::{Device, Devices};
 use crate::fault::Fault;
-use crate::handles::{CHUNK, Kind, MAX_COMMUNICATORS, Object, ObjectId, Table};
-use crate::plugin::device::{Devices, Properties};
-use crate::plugin::listening::Accepted;
+use crate::handles::{Handle, Kind, MAX_COMMUNICATORS, Object, Table};
 
-/// Contexts that may exist at a time: one per NCCL communicator of this process.
-const MAX_CONTEXTS: usize = 1 << 16;
-
-/// Registrations that may exist at a time.
-const MAX_REGIONS: usize = 1 << 24;
-
-/// Chunks of a table of `MAX_COMMUNICATORS`.
-const COMMUNICATORS: usize = MAX_COMMUNICATORS as usize / CHUNK;
-
-/// Contexts.
-pub(crate) static CONTEXTS: Table<Context, { MAX_CONTEXTS / CHUNK }> = Table::new();
+/// Contexts: one per NCCL communicator of this process.
+pub(crate) static CONTEXTS: Table<Context, { 1 << 16 }> = Table::new();
 
 /// `listenComm`.
-pub(crate) static LISTENERS: Table<Listener, COMMUNICATORS> = Table::new();
+pub(crate) static LISTENERS: Table<Listener, MAX_COMMUNICATORS> = Table::new();
 
 /// `sendComm`.
-pub(crate) static SENDERS: Table<Communicator<SendConnection>, COMMUNICATORS> = Table::new();
+pub(crate) static SENDERS: Table<Communicator<SendConnection>, MAX_COMMUNICATORS> = Table::new();
 
 /// `recvComm`.
-pub(crate) static RECEIVERS: Table<Communicator<RecvConnection>, COMMUNICATORS> = Table::new();
+pub(crate) static RECEIVERS: Table<Communicator<RecvConnection>, MAX_COMMUNICATORS> = Table::new();
 
 /// `mhandle`.
-pub(crate) static REGIONS: Table<Registered, { MAX_REGIONS / CHUNK }> = Table::new();
+pub(crate) static REGIONS: Table<Registered, { 1 << 20 }> = Table::new();
 
 /// What `init` of API version 11 and later gives to each communicator.
 #[derive(Clone)]
@@ -48,33 +40,15 @@ pub(crate) struct Context {
 /// A listener, and the device that it listens on.
 pub(crate) struct Listener {
     pub(crate) listening: Listening,
-    pub(crate) device: Arc<Properties>,
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Listening::ByItself(accepted) = &self.listening {
-            accepted.end();
-        }
-    }
+    pub(crate) device: Arc<Device>,
 }
 
 /// When a listener accepts.
 pub(crate) enum Listening {
     /// When it is asked to, by one thread at a time.
     WhenAsked(Box<Mutex<ibnet::Listener>>),
-    /// At any time.
-    ByItself(Arc<Accepted>),
-}
-
-impl Listening {
-    pub(crate) fn when_asked(listener: ibnet::Listener) -> Result<Self, Fault> {
-        Ok(Self::WhenAsked(Box::new(Mutex::new(listener))))
-    }
-
-    pub(crate) fn by_itself(listener: ibnet::Listener) -> Result<Self, Fault> {
-        Ok(Self::ByItself(Arc::new(Accepted::by_itself(listener)?)))
-    }
+    /// At any time (API versions 2 to 4).
+    ByItself(Accepting),
 }
 
 /// A connection, and the memory that is registered with it. One thread at a time sends or receives; others
@@ -87,12 +61,11 @@ pub(crate) struct Communicator<C> {
 /// What memory of a communicator is registered with, and what is registered.
 pub(crate) struct Memory {
     pub(crate) registrar: Registrar,
-    /// Handles of those that are live.
-    live: Mutex<HashSet<ObjectId>>,
+    live: Mutex<HashSet<Handle>>,
 }
 
 // SAFETY: the connection is reached only through `connection`, whose callers promise to be one at a time, and
-// through `close`, which owns it; so it moves between threads and is never shared.
+// through `into_parts`, which owns it; so it moves between threads and is never shared.
 unsafe impl<C: Send> Sync for Communicator<C> {}
 
 impl<C> Communicator<C> {
@@ -122,7 +95,7 @@ impl<C> Communicator<C> {
     }
 
     /// The connection by itself, and the handles of what is still registered.
-    pub(crate) fn into_parts(self) -> (C, HashSet<ObjectId>) {
+    pub(crate) fn into_parts(self) -> (C, HashSet<Handle>) {
         let live = self.memory.live.into_inner();
         let live = live.unwrap_or_else(PoisonError::into_inner);
         (self.connection.into_inner(), live)
@@ -131,7 +104,7 @@ impl<C> Communicator<C> {
 
 impl Memory {
     /// The handles of what is registered.
-    pub(crate) fn live(&self) -> MutexGuard<'_, HashSet<ObjectId>> {
+    pub(crate) fn live(&self) -> MutexGuard<'_, HashSet<Handle>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -140,6 +113,30 @@ impl Memory {
 pub(crate) struct Registered {
     pub(crate) region: Region,
     pub(crate) communicator: usize,
+}
+
+/// The registration of a buffer of `size` bytes that goes through a communicator. None is needed for no bytes, and
+/// one that comes with them is not looked at: NCCL passes whichever it has.
+///
+/// # Safety
+/// The memory is not deregistered for as long as the reference lives.
+#[inline]
+pub(crate) unsafe fn region_for<'a>(
+    size: usize,
+    region: *mut c_void,
+    communicator: *mut c_void,
+) -> Result<Option<&'a Region>, Fault> {
+    if size == 0 {
+        return Ok(None);
+    }
+    // SAFETY: handed on to the caller.
+    let registered = unsafe { REGIONS.get(Handle::of(Kind::Region, region)?) }?;
+    if registered.communicator != communicator.addr() {
+        return Err(Fault::internal(
+            "the memory handle was registered with another communicator",
+        ));
+    }
+    Ok(Some(&registered.region))
 }
 
 impl Object for Context {

@@ -7,16 +7,16 @@ use std::ffi::{c_int, c_void};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::Backoff;
 use ibnet::raw::Flush;
 use ibnet::{MAX_GROUP, Region};
 
-use super::data::{check_size, group_len, is_done, region_for};
-use super::{Out, array, bytes};
 use crate::abi::NcclResult;
+use crate::data::{check_size, group_len, is_done};
 use crate::fault::Fault;
-use crate::guard::guard;
-use crate::handles::{Kind, ObjectId, RequestToken};
-use crate::plugin::objects::RECEIVERS;
+use crate::guard::{Out, Size, array, guard};
+use crate::handles::{Handle, Kind, Request};
+use crate::objects::{RECEIVERS, region_for};
 
 /// The longest that anything here waits. A flush is a read of the own device: microseconds, or an
 /// error when the queue pair has tried in vain for long enough, which takes half a minute by default and
@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 type Range<'a> = (*const u8, usize, &'a Region);
 
 /// `iflush` of API version 5 and later.
-pub(crate) unsafe extern "C" fn iflush_v5(
+pub(crate) unsafe extern "C" fn iflush(
     communicator: *mut c_void,
     count: c_int,
     data: *mut *mut c_void,
@@ -36,18 +36,31 @@ pub(crate) unsafe extern "C" fn iflush_v5(
     request: *mut *mut c_void,
 ) -> NcclResult {
     guard("iflush", || {
-        let out = Out::new(request, "request")?;
+        let out = Out::handle(request, "request")?;
         let count = group_len(count)?;
         // SAFETY: arrays of `count` elements: the contract of `iflush`.
         let (data, sizes) = unsafe { (array(data, count, "data")?, array(sizes, count, "sizes")?) };
         // SAFETY: as above.
         let regions = unsafe { array(regions, count, "mhandles")? };
         // SAFETY: NCCL keeps memory registered until its flush is done or the communicator closed.
-        if let Some(token) = unsafe { begin(communicator, data, sizes, regions) }? {
-            out.set(token.to_pointer());
+        if let Some(request) = unsafe { begin(communicator, data, sizes, regions) }? {
+            out.set(request.to_pointer());
         }
         Ok(())
     })
+}
+
+/// `iflush` of API version 4: one buffer.
+pub(crate) unsafe extern "C" fn iflush_v4(
+    communicator: *mut c_void,
+    data: *mut c_void,
+    size: c_int,
+    region: *mut c_void,
+    request: *mut *mut c_void,
+) -> NcclResult {
+    let (mut data, mut size, mut region) = (data, size, region);
+    // SAFETY: the contract of `iflush`; a group of one in variables of this function.
+    unsafe { iflush(communicator, 1, &mut data, &mut size, &mut region, request) }
 }
 
 /// `flush` of API versions 2 and 3, which waits for it.
@@ -58,16 +71,14 @@ pub(crate) unsafe extern "C" fn flush_v2(
     region: *mut c_void,
 ) -> NcclResult {
     guard("flush", || {
-        // SAFETY: as in `iflush_v5`.
+        // SAFETY: as in `iflush`.
         let Some(request) = (unsafe { begin(communicator, &[data], &[size], &[region]) })? else {
             return Ok(());
         };
-        let mut waiting = Waiting::within(LONGEST);
         // A connection that fails meanwhile is an error of `test`.
-        while !is_done(request.to_pointer(), |_, _| ())? {
-            waiting.pause("a flush is not done")?;
-        }
-        Ok(())
+        wait(LONGEST, "a flush is not done", || {
+            Ok(is_done(request.to_pointer(), |_, _| ())?.then_some(()))
+        })
     })
 }
 
@@ -83,14 +94,17 @@ unsafe fn begin(
     data: &[*mut c_void],
     sizes: &[c_int],
     regions: &[*mut c_void],
-) -> Result<Option<RequestToken>, Fault> {
-    let id = ObjectId::from_pointer(communicator, Kind::Receiver)?;
+) -> Result<Option<Request>, Fault> {
+    let handle = Handle::of(Kind::Receiver, communicator)?;
+    // SAFETY: one call at a time uses a communicator's data path, none that is being closed.
+    let connection = unsafe { RECEIVERS.get(handle)?.connection() };
     let mut ranges: [Option<Range<'_>>; MAX_GROUP] = [None; MAX_GROUP];
     let mut count = 0;
     for ((data, size), region) in data.iter().zip(sizes).zip(regions) {
-        let size = bytes(*size)?;
+        let size = size.bytes()?;
         check_size(*data, size)?;
-        if let Some(region) = region_for(size, *region, communicator)? {
+        // SAFETY: NCCL deregisters no memory that a call uses.
+        if let Some(region) = unsafe { region_for(size, *region, communicator) }? {
             ranges[count] = Some((data.cast_const().cast(), size, region));
             count += 1;
         }
@@ -100,82 +114,66 @@ unsafe fn begin(
         return Ok(None);
     };
     let ranges = ranges.map(|range| range.unwrap_or(first));
-    let mut waiting = Waiting::within(LONGEST);
-    loop {
-        // SAFETY: of the communicator as in `isend`; of the memory as this function requires.
-        let flush = unsafe {
-            RECEIVERS.with(id, |receiver| {
-                receiver.connection().iflush(&ranges[..count])
-            })
-        }??;
-        match flush {
-            Flush::NotNeeded => return Ok(None),
+    wait(LONGEST, "a flush could not begin", || {
+        // SAFETY: as this function requires.
+        Ok(match unsafe { connection.iflush(&ranges[..count]) }? {
+            Flush::NotNeeded => Some(None),
             Flush::Started(request) => {
                 let request = request.into_raw();
-                return Ok(Some(RequestToken::new(Kind::ReceiveRequest, id, request)));
+                Some(Some(Request::new(Kind::ReceiveRequest, handle, request)))
             }
-            Flush::NotReady => waiting.pause("a flush could not begin")?,
-        }
-    }
+            Flush::NotReady => None,
+        })
+    })
 }
 
-/// Waits for something that takes microseconds if all is well, and does not take a processor for long if
-/// it is not.
-struct Waiting {
-    begun: Instant,
+/// Asks `outcome` until there is one, at most for `longest`: for something that takes microseconds if all is well.
+/// It does not take a processor for long if it is not.
+fn wait<T>(
     longest: Duration,
-    looks: u32,
-}
-
-impl Waiting {
-    fn within(longest: Duration) -> Self {
-        Self {
-            begun: Instant::now(),
-            longest,
-            looks: 0,
+    what: &str,
+    mut outcome: impl FnMut() -> Result<Option<T>, Fault>,
+) -> Result<T, Fault> {
+    const SLEEP: Duration = Duration::from_micros(50);
+    let begun = Instant::now();
+    let backoff = Backoff::new();
+    loop {
+        if let Some(outcome) = outcome()? {
+            return Ok(outcome);
         }
-    }
-
-    /// Waits a little. An error once it has been too long: `what` has not come.
-    fn pause(&mut self, what: &str) -> Result<(), Fault> {
-        const LOOKS_BEFORE_SLEEPING: u32 = 1000;
-        const SLEEP: Duration = Duration::from_micros(50);
-        if self.begun.elapsed() > self.longest {
+        if begun.elapsed() > longest {
+            let seconds = longest.as_secs();
             return Err(Fault::system(format!(
-                "{what} for {} s; is the device well?",
-                self.longest.as_secs()
+                "{what} for {seconds} s; is the device well?"
             )));
         }
-        self.looks = self.looks.saturating_add(1);
-        if self.looks < LOOKS_BEFORE_SLEEPING {
-            thread::yield_now();
-        } else {
+        if backoff.is_completed() {
             thread::sleep(SLEEP);
+        } else {
+            backoff.snooze();
         }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::NcclResult;
 
     #[test]
     fn waiting_has_an_end_and_does_not_spin_until_then() {
         let begun = Instant::now();
-        let mut waiting = Waiting::within(Duration::from_millis(50));
         let mut looks = 0;
-        let fault = loop {
-            match waiting.pause("nothing has come") {
-                Ok(()) => looks += 1,
-                Err(fault) => break fault,
-            }
-        };
+        let fault = wait::<()>(Duration::from_millis(50), "nothing has come", || {
+            looks += 1;
+            Ok(None)
+        });
         assert!(begun.elapsed() >= Duration::from_millis(50));
-        assert_eq!(fault.code(), NcclResult::SYSTEM_ERROR);
-        assert!(fault.text().starts_with("nothing has come for 0 s"));
-        // At most one look in 50 microseconds after the first thousand.
-        assert!(looks <= 1000 + 50_000 / 50 + 10, "{looks}");
+        let fault = fault
+            .err()
+            .map(|fault| (fault.code(), fault.text().to_owned()));
+        let text = "nothing has come for 0 s; is the device well?".to_owned();
+        assert_eq!(fault, Some((NcclResult::SYSTEM_ERROR, text)));
+        // At most one look in 50 microseconds after the first ones.
+        assert!(looks <= 20 + 50_000 / 50, "{looks}");
     }
 }

@@ -148,23 +148,13 @@ pub(crate) unsafe extern "C" fn irecv_v10<S: Size>(
                 array(regions, count, "mhandles")?,
             )
         };
-        let buffer = |index: usize| {
-            let size = sizes[index].bytes()?;
-            check_size(data[index], size)?;
-            Ok::<_, Fault>(RecvBuffer {
-                data: data[index].cast(),
-                capacity: size,
-                tag: tags[index],
-                // SAFETY: as in `isend`.
-                region: unsafe { region_for(size, regions[index], communicator) }?,
-            })
-        };
         let handle = Handle::of(Kind::Receiver, communicator)?;
         // SAFETY: as in `isend`.
         let connection = unsafe { RECEIVERS.get(handle)?.connection() };
         let received = if count == 1 && !profiler::is_installed() {
             // Nearly all are like this: no room for others is made.
-            let only = buffer(0)?;
+            // SAFETY: as in `isend`.
+            let only = unsafe { buffer(data[0], sizes[0], tags[0], regions[0], communicator) }?;
             // SAFETY: of the memory as this function requires.
             unsafe { connection.irecv_observed(slice::from_ref(&only), &[], is_awaited)? }
         } else {
@@ -177,7 +167,9 @@ pub(crate) unsafe extern "C" fn irecv_v10<S: Size>(
                 }
             }; MAX_GROUP];
             for (index, place) in buffers[..count].iter_mut().enumerate() {
-                *place = buffer(index)?;
+                let (data, size, tag) = (data[index], sizes[index], tags[index]);
+                // SAFETY: as in `isend`.
+                *place = unsafe { buffer(data, size, tag, regions[index], communicator) }?;
             }
             let mut observed = [None; MAX_GROUP];
             if !parents.is_null() {
@@ -195,6 +187,29 @@ pub(crate) unsafe extern "C" fn irecv_v10<S: Size>(
             out.set(Request::new(Kind::ReceiveRequest, handle, id.into_raw()).to_pointer());
         }
         Ok(())
+    })
+}
+
+/// A buffer of a receive, whose arguments are checked.
+///
+/// # Safety
+/// Its memory is not deregistered for as long as the result lives.
+#[inline(always)]
+unsafe fn buffer<'a, S: Size>(
+    data: *mut c_void,
+    size: S,
+    tag: c_int,
+    region: *mut c_void,
+    communicator: *mut c_void,
+) -> Result<RecvBuffer<'a>, Fault> {
+    let capacity = size.bytes()?;
+    check_size(data, capacity)?;
+    Ok(RecvBuffer {
+        data: data.cast(),
+        capacity,
+        tag,
+        // SAFETY: handed on to the caller.
+        region: unsafe { region_for(capacity, region, communicator) }?,
     })
 }
 
@@ -289,7 +304,7 @@ fn size_for_c(bytes: usize) -> c_int {
     bytes as c_int
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn check_size(data: *mut c_void, size: usize) -> Result<(), Fault> {
     if size > MAX_SIZE {
         return Err(Fault::usage(format!(

@@ -120,7 +120,7 @@ pub(crate) struct Registered {
 ///
 /// # Safety
 /// The memory is not deregistered for as long as the reference lives.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn region_for<'a>(
     size: usize,
     region: *mut c_void,

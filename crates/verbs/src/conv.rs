@@ -2,7 +2,7 @@
 //!
 //! libibverbs has three styles: a null pointer with `errno`, an errno as the return value, and -1
 //! with `errno`. `errno` is cleared before each call, so that a failure that sets nothing cannot
-//! be mistaken for the error of an earlier call.
+//! be mistaken for the error of an earlier call; not on the data path, where that is a tenth of a post.
 
 use std::io;
 use std::os::raw::{c_char, c_int};
@@ -25,6 +25,16 @@ pub(crate) fn returned(call: impl FnOnce() -> c_int) -> io::Result<()> {
         0 => Ok(()),
         errno @ 1.. => Err(io::Error::from_raw_os_error(errno)),
         negative => Err(negative_error(negative)),
+    }
+}
+
+/// What a call of the data path gave that returns 0 (or more) or fails, once it has failed.
+#[cold]
+pub(crate) fn data_path_error(value: c_int) -> io::Error {
+    match value {
+        errno @ 1.. => io::Error::from_raw_os_error(errno),
+        -1 => last_error(),
+        negated => io::Error::from_raw_os_error(negated.saturating_neg()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`CompletionQueue`]: where the device reports that work requests have ended.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::raw::c_int;
 use std::ptr;
 use std::sync::Arc;
@@ -119,6 +120,21 @@ impl CompletionQueue {
     /// ```
     #[inline]
     pub fn poll<'b>(&self, batch: &'b mut [WorkCompletion]) -> Result<&'b [WorkCompletion], Error> {
+        let batch = ptr::from_mut(batch) as *mut [MaybeUninit<WorkCompletion>];
+        // SAFETY: of the same layout, and only completions that `ibv_poll_cq` has filled in are written.
+        self.poll_uninit(unsafe { &mut *batch })
+    }
+
+    /// As [`poll`](Self::poll), into memory that has nothing in it yet.
+    ///
+    /// # Errors
+    ///
+    /// As for [`poll`](Self::poll).
+    #[inline]
+    pub fn poll_uninit<'b>(
+        &self,
+        batch: &'b mut [MaybeUninit<WorkCompletion>],
+    ) -> Result<&'b [WorkCompletion], Error> {
         let capacity = c_int::try_from(batch.len()).unwrap_or(c_int::MAX);
         // SAFETY: the context is open as long as the queue exists.
         let Some(poll_cq) = (unsafe { (*self.context().as_raw()).ops.poll_cq }) else {
@@ -126,13 +142,13 @@ impl CompletionQueue {
         };
         // SAFETY: the queue exists, and the batch has room for `capacity` completions, which are
         // laid out as `ibv_wc`.
-        let polled = conv::count(|| unsafe {
-            poll_cq(self.as_raw(), capacity, batch.as_mut_ptr().cast()) as isize
-        });
-        match polled {
-            Ok(number) => Ok(&batch[..number.min(batch.len())]),
-            Err(source) => Err(self.failed(Operation::PollCq, source)),
+        let polled = unsafe { poll_cq(self.as_raw(), capacity, batch.as_mut_ptr().cast()) };
+        if polled < 0 {
+            return Err(self.failed(Operation::PollCq, conv::data_path_error(polled)));
         }
+        let polled = &batch[..(polled as usize).min(batch.len())];
+        // SAFETY: `ibv_poll_cq` has filled in so many, and they are laid out alike.
+        Ok(unsafe { &*(ptr::from_ref(polled) as *const [WorkCompletion]) })
     }
 
     /// Asks for one event on the channel when the next completion comes, or with

@@ -100,16 +100,16 @@ pub(crate) unsafe fn chain<R: Request>(
     let mut bad = ptr::null_mut();
     let result = match operation {
         // SAFETY: passed on to the caller.
-        Some(operation) => conv::returned(|| unsafe { operation(qp, first.cast(), &raw mut bad) }),
-        None => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+        Some(operation) => unsafe { operation(qp, first.cast(), &raw mut bad) },
+        None => libc::EOPNOTSUPP,
     };
-    result.map_err(|source| {
-        let accepted = accepted::<R>(first.addr(), bad.addr(), length);
-        PostError {
-            accepted,
-            qp: number,
-            source,
-        }
+    if result == 0 {
+        return Ok(());
+    }
+    Err(PostError {
+        accepted: accepted::<R>(first.addr(), bad.addr(), length),
+        qp: number,
+        source: conv::data_path_error(result),
     })
 }
 

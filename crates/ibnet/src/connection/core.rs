@@ -1,6 +1,7 @@
 //! What both ends of a connection have: the paths, the completion queues, the control channel, and
 //! the error that ended it.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -236,14 +237,16 @@ impl Core {
     }
 
     /// Takes completions of device `device`, as many as there are and `batch` has room for.
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll<'b>(
         &mut self,
         device: usize,
-        batch: &'b mut [WorkCompletion],
+        batch: &'b mut [MaybeUninit<WorkCompletion>],
     ) -> Result<&'b [WorkCompletion], Failed> {
-        let polled = self.cqs[device].poll(batch);
-        polled.map_err(|error| self.fail(error.into()).into())
+        match self.cqs[device].poll_uninit(batch) {
+            Ok(completions) => Ok(completions),
+            Err(error) => Err(self.fail(error.into()).into()),
+        }
     }
 
     /// A work request has failed. The connection will end because of that, unless the control

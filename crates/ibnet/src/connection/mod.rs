@@ -21,7 +21,8 @@ pub(crate) mod requests;
 mod sender;
 mod wr_id;
 
-use std::{fmt, mem};
+use std::fmt;
+use std::mem::MaybeUninit;
 
 use ibnet_verbs::{Access, WorkCompletion};
 
@@ -49,8 +50,6 @@ pub struct Connection<S: Side> {
     side: S,
     requests: Table<S::Request>,
     watched: Option<Watched>,
-    /// Room for [`POLL_BATCH`] completions; empty while they are looked at.
-    batch: Box<[WorkCompletion]>,
 }
 
 /// What sending and receiving ends do differently.
@@ -99,7 +98,6 @@ impl<S: Side> Connection<S> {
             side,
             requests: Table::new(),
             watched: None,
-            batch: new_batch(),
         }
     }
 
@@ -191,26 +189,15 @@ impl<S: Side> Connection<S> {
     /// there were.
     pub(crate) fn progress(&mut self) -> Result<usize, Failed> {
         S::post_staged(self)?;
-        // Looked at where the driver has put them: a copy of one that has just been written has to
-        // wait for it. That needs the batch and the connection at the same time.
-        let mut batch = mem::take(&mut self.batch);
-        if batch.is_empty() {
-            // The last time an observer panicked in between.
-            batch = new_batch();
-        }
-        let taken = self.take_batches(&mut batch);
-        self.batch = batch;
-        taken
-    }
-
-    #[inline]
-    fn take_batches(&mut self, batch: &mut [WorkCompletion]) -> Result<usize, Failed> {
+        let mut batch = [const { MaybeUninit::uninit() }; POLL_BATCH];
         let mut total = 0;
         for device in 0..self.core.cqs.len() {
             if !self.side.expects(device) {
                 continue;
             }
-            let completions = self.core.poll(device, batch)?;
+            // Looked at where the driver has put them: a copy of one that has just been written has to
+            // wait for it.
+            let completions = self.core.poll(device, &mut batch)?;
             for completion in completions {
                 if completion.is_success() {
                     S::complete(self, device, completion)?;
@@ -241,9 +228,4 @@ impl<S: Side> fmt::Debug for Connection<S> {
             .field("outstanding", &self.outstanding())
             .finish_non_exhaustive()
     }
-}
-
-#[cold]
-fn new_batch() -> Box<[WorkCompletion]> {
-    vec![WorkCompletion::default(); POLL_BATCH].into_boxed_slice()
 }

@@ -4,7 +4,7 @@
 use crate::config::PathPolicy;
 use crate::connection::path::Path;
 use crate::wire::message::MAX_PATHS;
-use crate::wire::stripe::{Split, split};
+use crate::wire::stripe::{Split, largest_whole, split};
 
 /// The sender's choice of paths.
 pub(crate) struct PathSelector {
@@ -45,6 +45,22 @@ impl PathSelector {
     #[inline]
     pub(crate) fn split(&self, length: u32) -> Split {
         split(length, self.most, self.least)
+    }
+
+    /// Bytes of the largest message that is not cut.
+    pub(crate) fn largest_whole(&self) -> u32 {
+        largest_whole(self.most, self.least)
+    }
+
+    /// The path for a message that is not cut. The next one takes the path after it.
+    #[inline]
+    pub(crate) fn choose_one(&mut self, paths: &[Path]) -> usize {
+        if self.policy == PathPolicy::LeastOutstanding {
+            self.choose(1, paths);
+            self.path(0)
+        } else {
+            self.next
+        }
     }
 
     /// Chooses a path for each of `parts` parts, no path twice.

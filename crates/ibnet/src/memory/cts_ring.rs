@@ -95,9 +95,15 @@ impl CtsStaging {
         Ok(Self { area, entry_bytes })
     }
 
-    /// Prepares entry `id`, with one of `rkeys` for each device.
+    /// Prepares entry `id`, with the key that `rkey` gives for each device.
     #[inline]
-    pub(crate) fn write(&self, id: u64, entry: &CtsEntry, rkeys: impl IntoIterator<Item = u32>) {
+    pub(crate) fn write(
+        &self,
+        id: u64,
+        entry: &CtsEntry,
+        devices: usize,
+        rkey: impl Fn(usize) -> u32,
+    ) {
         let start = entry_at(&self.area, id, self.entry_bytes);
         // SAFETY: aligned words of the entry, which is as long as this says and aligned to its
         // length. This end alone writes them; volatile, because the NIC reads them.
@@ -113,9 +119,9 @@ impl CtsStaging {
             start.add(TAG).cast::<u32>().write_volatile(entry.tag);
             let group = u32::from(entry.group) | u32::from(entry.position) << 8;
             start.add(GROUP).cast::<u32>().write_volatile(group);
-            for (device, rkey) in rkeys.into_iter().enumerate() {
+            for device in 0..devices {
                 let offset = rkey_offset(device, self.entry_bytes);
-                start.add(offset).cast::<u32>().write_volatile(rkey);
+                start.add(offset).cast::<u32>().write_volatile(rkey(device));
             }
             start
                 .add(self.entry_bytes - 8)

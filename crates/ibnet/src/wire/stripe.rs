@@ -23,7 +23,7 @@ pub(crate) struct Split {
 pub(crate) fn split(length: u32, most: u32, least: u32) -> Split {
     // Cuts are no finer than this, whatever is asked for.
     let least = least.max(GRANULE);
-    if most <= 1 || length < least.saturating_mul(2) {
+    if length <= largest_whole(most, least) {
         return Split {
             parts: 1,
             part_bytes: length,
@@ -35,6 +35,15 @@ pub(crate) fn split(length: u32, most: u32, least: u32) -> Split {
         // Rounding up may have made the last one superfluous.
         parts: length.div_ceil(part_bytes),
         part_bytes,
+    }
+}
+
+/// Bytes of the largest message that [`split`] leaves whole.
+pub(crate) fn largest_whole(most: u32, least: u32) -> u32 {
+    if most <= 1 {
+        u32::MAX
+    } else {
+        least.max(GRANULE).saturating_mul(2) - 1
     }
 }
 

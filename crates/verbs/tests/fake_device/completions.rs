@@ -57,7 +57,8 @@ fn a_queue_that_cannot_be_polled_is_an_error() {
     for (failure, errno) in [
         (Failure::MinusOne(libc::EIO), Some(libc::EIO)),
         (Failure::Negated(libc::EIO), Some(libc::EIO)),
-        (Failure::Silent, None),
+        // The data path does not clear what an earlier call has left.
+        (Failure::Silent, Some(libc::EBUSY)),
     ] {
         set_errno(libc::EBUSY);
         fail("poll_cq", failure);

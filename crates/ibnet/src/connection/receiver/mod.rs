@@ -242,10 +242,9 @@ impl Connection<Receiver> {
                 group: count,
                 position: position as u8,
             };
-            let rkeys = (0..devices).map(|d| buffer.region.map_or(0, |region| region.rkey(d)));
-            self.side
-                .staging
-                .write(first.wrapping_add(position as u64), &entry, rkeys);
+            let id = first.wrapping_add(position as u64);
+            let rkey = |device| buffer.region.map_or(0, |region| region.rkey(device));
+            self.side.staging.write(id, &entry, devices, rkey);
             self.side.window.open(owner, position as u8, capacity);
         }
         if let Some(watched) = &mut self.watched {

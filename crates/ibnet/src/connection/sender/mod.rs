@@ -26,7 +26,7 @@ use crate::memory::area::Area;
 use crate::memory::region::Region;
 use crate::wire::message::RemoteArea;
 
-use staging::{Message, Shape, Staged};
+use staging::{Message, Staged};
 
 /// Bytes of the largest message that waits for the others of its group. With larger ones the call of
 /// the driver is a small part of the work, and the link would idle.
@@ -50,6 +50,8 @@ pub struct Sender {
     inline_size: u32,
     /// The peer's table of sizes.
     size_table: RemoteArea,
+    /// Bytes of the largest message that is one write, whatever its buffer.
+    largest_single: u32,
     /// Bytes of the largest write.
     largest_write: u32,
     /// Bytes of the largest message.
@@ -90,25 +92,34 @@ impl Connection<Sender> {
         let paths = core.paths.len();
         let config = core.config();
         let reorders = core.paths.iter().any(|path| path.reorders);
+        let bulk_threshold = reorders.then_some(config.adaptive_routing_threshold);
+        let selector = PathSelector::new(
+            config.path_policy,
+            paths,
+            core.pairs(),
+            config.split_data,
+            config.least_part(),
+        );
+        let max_message = core.nic.info().max_message;
+        let largest_single = selector
+            .largest_whole()
+            .min(largest_write)
+            .min(bulk_threshold.unwrap_or(u32::MAX))
+            .min(u32::try_from(max_message).unwrap_or(u32::MAX));
         let side = Sender {
             cts: CtsQueue::new(ring, first_entry),
             staged: Staged::new(),
-            selector: PathSelector::new(
-                config.path_policy,
-                paths,
-                core.pairs(),
-                config.split_data,
-                config.least_part(),
-            ),
+            selector,
             parts: (0..paths).map(|_| InFlight::new()).collect(),
             under_way: vec![u32::from(receives > 0); core.cqs.len()],
             notices: Replenisher::new(receives, paths),
             sizes,
             inline_size: 0,
             size_table,
+            largest_single,
             largest_write,
-            max_message: core.nic.info().max_message,
-            bulk_threshold: reorders.then_some(config.adaptive_routing_threshold),
+            max_message,
+            bulk_threshold,
             has_warned_of_cut: false,
         };
         Ok(Self::with(core, side))
@@ -204,51 +215,33 @@ impl Connection<Sender> {
             Err(ImpossibleCts) => return Err(self.impossible_announcement()),
         };
         let capacity = found.entry.capacity;
-        let (size, shape) = if length > capacity as usize && !may_cut {
-            (u32::try_from(length).unwrap_or(u32::MAX), Shape::TOO_LONG)
+        let (size, whole) = if length <= capacity as usize {
+            (length as u32, true)
+        } else if may_cut {
+            self.warn_of_cut(length, capacity);
+            (capacity, true)
         } else {
-            let size = self.cut(length, capacity)?;
-            let split = self.side.selector.split(size);
-            let Sender {
-                largest_write,
-                bulk_threshold,
-                ..
-            } = self.side;
-            let shape = Shape::of(size, capacity, split, largest_write, bulk_threshold);
-            (size, shape)
-        };
-        if !self.choose_paths(&shape)? {
-            self.progress()?;
-            if !self.choose_paths(&shape)? {
-                return Ok(None);
-            }
-        }
-        let Some(request) = self
-            .requests
-            .insert(shape.split.parts as u8, Sent { size, capacity })
-        else {
-            return Ok(None);
+            (u32::try_from(length).unwrap_or(u32::MAX), false)
         };
         let message = Message {
-            request,
             data: data as u64,
             region,
             size,
+            capacity,
             id: found.id,
             remote: found.entry.address,
-            shape,
             parent,
         };
-        // Those that join others take their path, whose turn it was.
-        if self.side.staged.is_empty() {
-            self.side.selector.sent(shape.split.parts);
-        }
-        for part in 0..shape.split.parts {
-            self.stage_part(&message, part)?;
-        }
+        let staged = if whole && size <= self.side.largest_single {
+            self.stage_single(&message)?
+        } else {
+            self.stage_pieces(&message, whole)?
+        };
+        let Some(request) = staged else {
+            return Ok(None);
+        };
         self.side.cts.take(&found);
-        let may_wait =
-            size <= LARGEST_TO_WAIT && shape.is_one_write() && self.side.cts.is_within_group();
+        let may_wait = size <= LARGEST_TO_WAIT && self.side.cts.is_within_group();
         if !may_wait {
             self.post_staged()?;
         }
@@ -294,7 +287,7 @@ impl Connection<Sender> {
         };
         self.check_memory(data, length, region)?;
         let capacity = found.entry.capacity;
-        let size = self.cut(length, capacity)?;
+        let size = u32::try_from(length).map_or(capacity, |length| length.min(capacity));
         let request = self.requests.insert(1, Sent { size, capacity });
         if request.is_some() {
             self.side.cts.take(&found);
@@ -339,21 +332,6 @@ impl Connection<Sender> {
         let what = "an announcement whose group, position or size cannot be";
         let error = self.core.protocol_error(what);
         self.core.fail(error).into()
-    }
-
-    /// The bytes to send of `length` into a buffer of `capacity`.
-    #[inline]
-    fn cut(&mut self, length: usize, capacity: u32) -> Result<u32, Failed> {
-        let size = if length <= capacity as usize {
-            length as u32
-        } else {
-            self.warn_of_cut(length, capacity);
-            capacity
-        };
-        if size as usize > self.side.max_message {
-            return Err(self.too_large(size));
-        }
-        Ok(size)
     }
 
     #[cold]

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 
 use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
 
-use super::Sender;
+use super::{Sender, Sent};
 use crate::connection::Connection;
 use crate::connection::observer::{Piece, WRITE_WITH_IMMEDIATE};
 use crate::connection::requests::RequestId;
@@ -28,8 +28,8 @@ const EXTRA_REQUESTS: u32 = 2;
 
 /// How a message travels.
 #[derive(Clone, Copy)]
-pub(super) struct Shape {
-    pub(super) split: Split,
+struct Shape {
+    split: Split,
     /// The data goes as plain writes and each immediate with an empty one after them.
     is_bulk: bool,
     size_told: SizeTold,
@@ -39,7 +39,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// Of a message that is too long for its buffer: its length, and an empty write.
-    pub(super) const TOO_LONG: Self = Self {
+    const TOO_LONG: Self = Self {
         split: Split {
             parts: 1,
             part_bytes: 0,
@@ -51,8 +51,7 @@ impl Shape {
 
     /// Of a message of `size` bytes in `split`, to a buffer of `capacity` bytes. Where packets may
     /// be reordered, messages larger than `bulk_threshold` go in bulk.
-    #[inline]
-    pub(super) fn of(
+    fn of(
         size: u32,
         capacity: u32,
         split: Split,
@@ -75,12 +74,6 @@ impl Shape {
         }
     }
 
-    /// Whether the whole message is one write.
-    #[inline]
-    pub(super) fn is_one_write(&self) -> bool {
-        self.split.parts == 1 && self.size_told == SizeTold::BySum
-    }
-
     /// Work requests that a part needs at most.
     #[inline]
     fn most_requests(&self) -> u32 {
@@ -94,18 +87,40 @@ impl Shape {
 
 /// A message to stage.
 pub(super) struct Message<'a> {
-    pub(super) request: RequestId,
     /// Address of the data.
     pub(super) data: u64,
     pub(super) region: Option<&'a Region>,
+    /// Bytes to send; more than `capacity` if it is too long and only its length is told.
     pub(super) size: u32,
+    /// Bytes of the receiver's buffer.
+    pub(super) capacity: u32,
     /// The entry of the ring that it goes to.
     pub(super) id: u64,
     /// Address of the receiver's buffer.
     pub(super) remote: u64,
-    pub(super) shape: Shape,
     /// What an observer is told.
     pub(super) parent: Option<NonZeroUsize>,
+}
+
+impl Message<'_> {
+    fn sent(&self) -> Sent {
+        Sent {
+            size: self.size,
+            capacity: self.capacity,
+        }
+    }
+
+    /// What its last write on a path tells the receiver.
+    #[inline]
+    fn immediate(&self, size_told: SizeTold, parts: u32) -> u32 {
+        let immediate = Immediate {
+            slot: cts::slot(self.id) as u8,
+            size_told,
+            parts: parts as u8,
+            generation: generation(self.id),
+        };
+        immediate.encode()
+    }
 }
 
 /// Work requests that are built and not posted. All take the same path.
@@ -157,6 +172,17 @@ impl Staged {
         request
     }
 
+    /// The last request so far is the last of a part.
+    #[inline]
+    fn push_part(&mut self, request: RequestId, bytes: u32, parent: Option<NonZeroUsize>) {
+        self.parts[self.part_count] = Part {
+            request: request.index(),
+            bytes,
+            parent,
+        };
+        self.part_count += 1;
+    }
+
     /// What the completion of all that is staged will say.
     #[inline]
     fn work(&self) -> WrId {
@@ -169,20 +195,85 @@ impl Staged {
 }
 
 impl Connection<Sender> {
-    /// Chooses a path for each part of the next message. Returns whether all of them have room for it,
-    /// and the table of requests has.
+    /// Stages a message that is one write. Returns its request, or `None` if there is no room.
     #[inline]
-    pub(super) fn choose_paths(&mut self, shape: &Shape) -> Result<bool, Failed> {
-        // A message that is one write joins what is staged, on the same path.
-        if !self.side.staged.is_empty() && !shape.is_one_write() {
+    pub(super) fn stage_single(
+        &mut self,
+        message: &Message<'_>,
+    ) -> Result<Option<RequestId>, Failed> {
+        if self.side.staged.is_empty() {
+            self.side.staged.path = self.side.selector.choose_one(&self.core.paths);
+        }
+        // Those that join others take their path.
+        let path = self.side.staged.path;
+        if self.core.paths[path].room() == 0 || self.requests.is_full() {
+            self.progress()?;
+            if self.core.paths[path].room() == 0 {
+                return Ok(None);
+            }
+        }
+        let Some(request) = self.requests.insert(1, message.sent()) else {
+            return Ok(None);
+        };
+        if self.side.staged.is_empty() {
+            self.side.staged.path = path;
+            self.side.selector.sent(1);
+        }
+        let immediate = message.immediate(SizeTold::BySum, 1);
+        self.stage_write(message, 0, message.size, Some(immediate));
+        self.side
+            .staged
+            .push_part(request, message.size, message.parent);
+        Ok(Some(request))
+    }
+
+    /// Stages and posts a message that may be several parts and writes; if it is not `whole`, it is too long for
+    /// its buffer, and only its length is told. Returns its request, or `None` if there is no room.
+    pub(super) fn stage_pieces(
+        &mut self,
+        message: &Message<'_>,
+        whole: bool,
+    ) -> Result<Option<RequestId>, Failed> {
+        self.post_staged()?;
+        let size = message.size;
+        let shape = if whole {
+            if size as usize > self.side.max_message {
+                return Err(self.too_large(size));
+            }
+            let split = self.side.selector.split(size);
+            let Sender {
+                largest_write,
+                bulk_threshold,
+                ..
+            } = self.side;
+            Shape::of(size, message.capacity, split, largest_write, bulk_threshold)
+        } else {
+            Shape::TOO_LONG
+        };
+        if !self.choose_paths(&shape)? {
+            self.progress()?;
+            if !self.choose_paths(&shape)? {
+                return Ok(None);
+            }
+        }
+        let parts = shape.split.parts;
+        let Some(request) = self.requests.insert(parts as u8, message.sent()) else {
+            return Ok(None);
+        };
+        self.side.selector.sent(parts);
+        for part in 0..parts {
+            self.side.staged.path = self.side.selector.path(part);
+            self.stage_part(message, &shape, request, part)?;
             self.post_staged()?;
         }
-        let Sender {
-            staged, selector, ..
-        } = &mut self.side;
-        if staged.is_empty() {
-            selector.choose(shape.split.parts, &self.core.paths);
-        }
+        Ok(Some(request))
+    }
+
+    /// Chooses a path for each part of the next message. Returns whether all of them have room for it,
+    /// and the table of requests has.
+    fn choose_paths(&mut self, shape: &Shape) -> Result<bool, Failed> {
+        let selector = &mut self.side.selector;
+        selector.choose(shape.split.parts, &self.core.paths);
         let needed = shape.most_requests();
         for part in 0..shape.split.parts {
             let path = &self.core.paths[selector.path(part)];
@@ -207,20 +298,20 @@ impl Connection<Sender> {
         Error::InvalidArgument(text).into()
     }
 
-    /// Stages the writes of a part, the last with the immediate.
-    #[inline]
-    pub(super) fn stage_part(&mut self, message: &Message<'_>, index: u32) -> Result<(), Failed> {
-        let number = self.side.selector.path(index);
-        if number != self.side.staged.path {
-            self.post_staged()?;
-            self.side.staged.path = number;
-        }
+    /// Stages the writes of part `index`, the last with the immediate.
+    fn stage_part(
+        &mut self,
+        message: &Message<'_>,
+        shape: &Shape,
+        request: RequestId,
+        index: u32,
+    ) -> Result<(), Failed> {
         let Shape {
             split,
             is_bulk,
             size_told,
             ..
-        } = message.shape;
+        } = *shape;
         let largest_write = self.side.largest_write;
         let (part_offset, bytes) = split.part(message.size, index);
         let writes = stripe::write_count(bytes, largest_write);
@@ -244,31 +335,15 @@ impl Connection<Sender> {
         } else {
             stripe::write_at(bytes, largest_write, plain_writes)
         };
-        let immediate = Immediate {
-            slot: cts::slot(message.id) as u8,
-            size_told,
-            parts: split.parts as u8,
-            generation: generation(message.id),
-        };
         self.make_room()?;
-        let immediate = Some(immediate.encode());
-        self.stage_write(message, part_offset + offset, length, immediate);
-
-        let staged = &mut self.side.staged;
-        staged.parts[staged.part_count] = Part {
-            request: message.request.index(),
-            bytes,
-            parent: message.parent,
-        };
-        staged.part_count += 1;
-        if staged.part_count == MAX_GROUP {
-            self.post_staged()?;
-        }
+        let immediate = message.immediate(size_told, split.parts);
+        self.stage_write(message, part_offset + offset, length, Some(immediate));
+        self.side.staged.push_part(request, bytes, message.parent);
         Ok(())
     }
 
     /// Stages a write of `length` bytes at `offset` of the message.
-    #[inline]
+    #[inline(always)]
     fn stage_write(
         &mut self,
         message: &Message<'_>,
@@ -343,6 +418,7 @@ impl Connection<Sender> {
         self.post_chain()
     }
 
+    #[inline]
     fn post_chain(&mut self) -> Result<(), Failed> {
         let staged = &mut self.side.staged;
         let filled = std::mem::take(&mut staged.filled);

@@ -73,9 +73,6 @@ mod device;
 mod duplex;
 mod error;
 mod events;
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub mod fuzzing;
 mod memory;
 mod ops;
 mod transport;
@@ -107,6 +104,13 @@ pub use wire::handle::Handle;
 pub mod operation {
     pub use crate::ops::{Attempt, Batch, Finish, FinishAny, Operation, Post, Transfer};
 }
+
+/// The fuzzer's targets: they call what is private here, so they are compiled into this crate, for
+/// its tests and for the programs in `fuzz/`.
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+#[path = "../fuzz/src/mod.rs"]
+pub mod fuzzing;
 
 /// The example of the README is compiled as a test of the documentation.
 #[cfg(doctest)]

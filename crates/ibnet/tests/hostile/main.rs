@@ -5,7 +5,7 @@
 //! wire that nobody intended shows here first.
 //!
 //! Each test ends with [`stage::Stage::end`]: nothing is left of it, on the devices or in the
-//! process. Bytes from outside are fuzzed elsewhere (`src/fuzzing`); here it is about what
+//! process. Bytes from outside are fuzzed elsewhere (`fuzz/src`); here it is about what
 //! becomes of sockets, queue pairs and the listener's other clients.
 #![allow(clippy::unwrap_used)]
 

@@ -2,9 +2,9 @@
 //!
 //! A target takes any bytes and panics if what it tests does anything but answer or refuse: if it
 //! panics itself, believes a number that is out of range, or disagrees with a model that is
-//! simpler than it. Nothing here is part of the crate's interface: the module exists in its own
-//! tests and under the feature `fuzzing`, which only the crate in `fuzz/` uses. Its README says
-//! how to run it.
+//! simpler than it. What is tested is private in ibnet, so this is compiled as its module `fuzzing`,
+//! in its own tests and under the feature `fuzzing`, which only the programs in `fuzz_targets` use;
+//! it is no part of the interface. The README says how to run it.
 //!
 //! On a stable compiler `replay` gives every target the committed corpus and some thousands of
 //! inputs made from it.

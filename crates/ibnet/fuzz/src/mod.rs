@@ -22,6 +22,7 @@ mod matching;
 mod messages;
 #[cfg(test)]
 mod replay;
+#[cfg_attr(not(test), allow(dead_code, reason = "most of it is for the seeds"))]
 mod samples;
 #[cfg(test)]
 mod seeds;

@@ -1,29 +1,38 @@
 //! Querying ports: the extended and the exported way, speeds, and values nobody knows yet.
 
-use ibnet_verbs::{LinkLayer, Mtu, Operation, PortState};
+use ibnet_simverbs::{ContextKind, DeviceSpec, LaneSpeed, PortSpec, Width};
+use ibnet_verbs::sys::ibv_port_attr;
+use ibnet_verbs::{Context, LinkLayer, Mtu, Operation, PortState};
 
-use crate::fake::{
-    Extended, Failure, called, context, context_of, fail, fake, oldest_functions, set_errno,
+use crate::tap::{
+    ExtendedContext, Failure, called, context, fabric, fail, oldest_context, open, set_errno,
+    take_calls, tap,
 };
 
 const XDR: u32 = 256;
 
 /// A port of four lanes of XDR, which older drivers cannot report: `active_speed` has 8 bits.
-fn xdr_port() {
-    fake(|fake| {
-        fake.port.active_width = 2;
-        fake.port.active_speed = 128;
-        fake.port.active_speed_ex = XDR;
-        fake.port.port_cap_flags2 = 0x1000;
-    });
+fn xdr_port() -> DeviceSpec {
+    change(|port| port.port_cap_flags2 = 0x1000);
+    DeviceSpec::roce("sim0").ports([PortSpec::roce().lanes(Width::X4, LaneSpeed::Xdr)])
+}
+
+/// Changes what ports answer from now on.
+fn change(change: impl Fn(&mut ibv_port_attr) + 'static) {
+    tap(|tap| tap.port = Some(Box::new(change)));
+}
+
+/// A device whose driver tells this speed of its port, in units of 100 Mb/s.
+fn with_speed(hundreds: u64) -> Context {
+    tap(|tap| tap.speed = Some(hundreds));
+    context()
 }
 
 #[test]
 fn the_extended_way_fills_every_field() {
-    xdr_port();
-    let port = context().port(1).unwrap();
+    let port = open(&fabric(xdr_port())).port(1).unwrap();
     assert_eq!(
-        (called("extended query_port"), called("query_port")),
+        (called("extended_query_port"), called("query_port")),
         (1, 0)
     );
     assert_eq!(port.active_speed, XDR);
@@ -33,15 +42,16 @@ fn the_extended_way_fills_every_field() {
 
 #[test]
 fn the_exported_way_leaves_the_newer_fields_empty() {
-    xdr_port();
-    for extended in [Extended::No, Extended::TooShort, Extended::WithoutQueryPort] {
-        fake(|fake| {
-            fake.extended = extended;
-            fake.calls.clear();
-        });
-        let port = context().port(1).unwrap();
+    for (kind, extended) in [
+        (ContextKind::Legacy, ExtendedContext::Whole),
+        (ContextKind::Extended, ExtendedContext::TooShort),
+        (ContextKind::Extended, ExtendedContext::WithoutQueryPort),
+    ] {
+        take_calls();
+        tap(|tap| tap.context = extended);
+        let port = open(&fabric(xdr_port().context(kind))).port(1).unwrap();
         assert_eq!(
-            (called("extended query_port"), called("query_port")),
+            (called("extended_query_port"), called("query_port")),
             (0, 1)
         );
         assert_eq!(port.state, PortState::ACTIVE);
@@ -53,14 +63,15 @@ fn the_exported_way_leaves_the_newer_fields_empty() {
 
 #[test]
 fn both_ways_report_errors() {
-    for (extended, function) in [
-        (Extended::Yes, "extended query_port"),
-        (Extended::No, "query_port"),
+    for (kind, function) in [
+        (ContextKind::Extended, "extended_query_port"),
+        (ContextKind::Legacy, "query_port"),
     ] {
-        fake(|fake| fake.extended = extended);
         set_errno(libc::EBUSY);
         fail(function, Failure::Errno(libc::EINVAL));
-        let error = context().port(3).unwrap_err();
+        let error = open(&fabric(DeviceSpec::roce("sim0").context(kind)))
+            .port(3)
+            .unwrap_err();
         assert!(matches!(
             error.operation,
             Operation::QueryPort { port: 3, .. }
@@ -90,32 +101,29 @@ fn speeds_are_lanes_times_rate() {
         (2, 0, None),
         (2, 3, None),
     ] {
-        fake(|fake| (fake.port.active_width, fake.port.active_speed) = (width, speed));
+        change(move |port| (port.active_width, port.active_speed) = (width, speed));
         assert_eq!(
             context.port(1).unwrap().speed(),
             expected,
             "width {width}, speed {speed}"
         );
     }
-    fake(|fake| (fake.port.active_width, fake.port.active_speed_ex) = (1, XDR));
+    change(|port| (port.active_width, port.active_speed_ex) = (1, XDR));
     assert_eq!(context.port(1).unwrap().speed(), Some(200_000));
-    fake(|fake| fake.port.active_speed_ex = 512);
+    change(|port| port.active_speed_ex = 512);
     assert_eq!(context.port(1).unwrap().speed(), None);
 }
 
 #[test]
 fn the_driver_knows_its_speed_better() {
-    fake(|fake| fake.speed = 2_500);
-    assert_eq!(context().port_speed(1).unwrap(), Some(250_000));
-    fake(|fake| fake.speed = 0);
-    assert_eq!(context().port_speed(1).unwrap(), None);
-    fake(|fake| fake.speed = u64::MAX);
-    assert_eq!(context().port_speed(1).unwrap(), None);
+    assert_eq!(with_speed(2_500).port_speed(1).unwrap(), Some(250_000));
+    assert_eq!(with_speed(0).port_speed(1).unwrap(), None);
+    assert_eq!(with_speed(u64::MAX).port_speed(1).unwrap(), None);
 }
 
 #[test]
 fn a_driver_that_cannot_tell_its_speed_is_no_error() {
-    assert_eq!(context_of(oldest_functions()).port_speed(1).unwrap(), None);
+    assert_eq!(oldest_context().port_speed(1).unwrap(), None);
     let context = context();
     for errno in [libc::EOPNOTSUPP, libc::EPROTONOSUPPORT, libc::ENOSYS] {
         fail("query_port_speed", Failure::Errno(errno));
@@ -132,11 +140,11 @@ fn a_driver_that_cannot_tell_its_speed_is_no_error() {
 
 #[test]
 fn values_that_a_newer_driver_invents_are_kept() {
-    fake(|fake| {
-        fake.port.state = 9;
-        fake.port.link_layer = 7;
-        fake.port.active_mtu = 6;
-        fake.port.gid_tbl_len = -1;
+    change(|port| {
+        port.state = 9;
+        port.link_layer = 7;
+        port.active_mtu = 6;
+        port.gid_tbl_len = -1;
     });
     let port = context().port(1).unwrap();
     assert_eq!(port.state, PortState::from_raw(9));
@@ -149,11 +157,8 @@ fn values_that_a_newer_driver_invents_are_kept() {
 
 #[test]
 fn known_values_have_the_names_of_the_headers() {
-    fake(|fake| {
-        fake.port.link_layer = 2;
-        fake.port.flags = 1;
-    });
-    let port = context().port(1).unwrap();
+    let spec = DeviceSpec::roce("sim0").ports([PortSpec::roce().grh_required()]);
+    let port = open(&fabric(spec)).port(1).unwrap();
     assert_eq!(
         format!("{} {:?}", port.state, port.state),
         "IBV_PORT_ACTIVE IBV_PORT_ACTIVE"
@@ -167,6 +172,7 @@ fn known_values_have_the_names_of_the_headers() {
 fn mtus_are_ordered_and_know_their_size() {
     let port = context().port(1).unwrap();
     assert_eq!(port.active_mtu, Mtu::MTU_1024);
+    assert_eq!(port.max_mtu, Mtu::MTU_4096);
     assert_eq!(port.active_mtu.min(port.max_mtu).bytes(), Some(1024));
     for bytes in [256, 512, 1024, 2048, 4096] {
         assert_eq!(Mtu::from_bytes(bytes).unwrap().bytes(), Some(bytes));

@@ -5,13 +5,13 @@ use std::io;
 
 use ibnet_verbs::{Error, Operation, PostError};
 
-use crate::fake::{Failure, context, fail};
+use crate::tap::{Failure, context, fail};
 
 #[test]
 fn an_error_names_the_device_and_keeps_its_source() {
     fail("alloc_pd", Failure::Errno(libc::ENOMEM));
     let error = context().allocate_pd().unwrap_err();
-    assert!(error.operation == Operation::AllocatePd && error.device == "fake_0");
+    assert!(error.operation == Operation::AllocatePd && error.device == "sim0");
     let source = error.source().unwrap().downcast_ref::<io::Error>().unwrap();
     assert_eq!(source.raw_os_error(), Some(libc::ENOMEM));
     assert!(error.to_string().contains(&source.to_string()), "{error}");

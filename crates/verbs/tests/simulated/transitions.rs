@@ -1,13 +1,15 @@
 //! Moving queue pairs between states, and asking in which they are.
 
-use ibnet_verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_state};
+use std::net::Ipv4Addr;
+
+use ibnet_simverbs::DeviceSpec;
 use ibnet_verbs::{
     Access, AddressVector, Destination, Gid, GlobalRoute, InitAttributes, Mtu, Operation,
-    QueuePairState, ReadyToReceive, ReadyToSend,
+    QueuePair, QueuePairState, ReadyToReceive, ReadyToSend,
 };
 
-use crate::fake::{Failure, called, context, fail, fake, is_refused};
 use crate::queue_pairs::queue_pair;
+use crate::tap::{Failure, called, context, fabric, fail, is_refused, open, tap};
 
 fn route() -> GlobalRoute {
     let mut dgid = [0; 16];
@@ -46,91 +48,16 @@ fn to_rts() -> ReadyToSend {
     }
 }
 
-fn modified() -> (ibv_qp_attr, i32) {
-    fake(|fake| fake.modified.pop()).unwrap()
-}
+const INIT: InitAttributes = InitAttributes {
+    port: 1,
+    pkey_index: 0,
+    access: Access::empty(),
+};
 
-fn bits(masks: &[mask]) -> i32 {
-    masks.iter().fold(0, |all, one| all | one.0).cast_signed()
-}
-
-#[test]
-fn each_step_sets_its_attributes_and_its_mask() {
-    let qp = queue_pair(&context());
-
-    let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
-    qp.to_init(&InitAttributes {
-        port: 2,
-        pkey_index: 4,
-        access,
-    })
-    .unwrap();
-    let (attributes, given) = modified();
-    assert_eq!(attributes.qp_state, ibv_qp_state::IBV_QPS_INIT);
-    assert_eq!((attributes.port_num, attributes.pkey_index), (2, 4));
-    assert_eq!(attributes.qp_access_flags, 0b110);
-    let expected = [
-        mask::IBV_QP_STATE,
-        mask::IBV_QP_PORT,
-        mask::IBV_QP_PKEY_INDEX,
-        mask::IBV_QP_ACCESS_FLAGS,
-    ];
-    assert_eq!(given, bits(&expected));
-
-    qp.to_rtr(&to_rtr(Destination::global(route()))).unwrap();
-    let (attributes, given) = modified();
-    assert_eq!(attributes.qp_state, ibv_qp_state::IBV_QPS_RTR);
-    assert_eq!(
-        (attributes.path_mtu, attributes.dest_qp_num),
-        (3, 0x12_3456)
-    );
-    assert_eq!(
-        (attributes.rq_psn, attributes.max_dest_rd_atomic),
-        (0xff_ffff, 1)
-    );
-    assert_eq!(attributes.min_rnr_timer, 12);
-    let expected = [
-        mask::IBV_QP_STATE,
-        mask::IBV_QP_AV,
-        mask::IBV_QP_PATH_MTU,
-        mask::IBV_QP_DEST_QPN,
-        mask::IBV_QP_RQ_PSN,
-        mask::IBV_QP_MAX_DEST_RD_ATOMIC,
-        mask::IBV_QP_MIN_RNR_TIMER,
-    ];
-    assert_eq!(given, bits(&expected));
-
-    qp.to_rts(&to_rts()).unwrap();
-    let (attributes, given) = modified();
-    assert_eq!(attributes.qp_state, ibv_qp_state::IBV_QPS_RTS);
-    assert_eq!((attributes.sq_psn, attributes.timeout), (7, 20));
-    assert_eq!(
-        (
-            attributes.retry_cnt,
-            attributes.rnr_retry,
-            attributes.max_rd_atomic
-        ),
-        (7, 7, 1)
-    );
-    let expected = [
-        mask::IBV_QP_STATE,
-        mask::IBV_QP_SQ_PSN,
-        mask::IBV_QP_TIMEOUT,
-        mask::IBV_QP_RETRY_CNT,
-        mask::IBV_QP_RNR_RETRY,
-        mask::IBV_QP_MAX_QP_RD_ATOMIC,
-    ];
-    assert_eq!(given, bits(&expected));
-
-    qp.to_error().unwrap();
-    let (attributes, given) = modified();
-    assert_eq!((attributes.qp_state, given), (ibv_qp_state::IBV_QPS_ERR, 1));
+/// From whatever state to INIT.
+fn to_init(qp: &QueuePair) {
     qp.to_reset().unwrap();
-    let (attributes, given) = modified();
-    assert_eq!(
-        (attributes.qp_state, given),
-        (ibv_qp_state::IBV_QPS_RESET, 1)
-    );
+    qp.to_init(&INIT).unwrap();
 }
 
 #[test]
@@ -141,8 +68,10 @@ fn the_destination_decides_the_kind_of_address() {
         (Destination::infiniband(0x23, None), 0x23, 0),
         (Destination::infiniband(0x24, Some(route())), 0x24, 1),
     ] {
-        qp.to_rtr(&to_rtr(destination)).unwrap();
-        let raw = modified().0.ah_attr;
+        to_init(&qp);
+        // Whether the device takes it or not: this is what it is given.
+        let _ = qp.to_rtr(&to_rtr(destination));
+        let raw = tap(|tap| tap.modified).unwrap().0.ah_attr;
         assert_eq!((raw.dlid, raw.src_path_bits, raw.static_rate), (dlid, 0, 0));
         assert_eq!((raw.port_num, raw.sl, raw.is_global), (1, 5, global));
         if global == 1 {
@@ -239,6 +168,7 @@ fn values_that_do_not_fit_the_wire_are_refused() {
 #[test]
 fn a_failed_step_names_queue_pair_state_address_and_cause() {
     let qp = queue_pair(&context());
+    let number = format!("{:#x}", qp.number());
     let step = to_rtr(Destination::global(route()));
     for (errno, cause) in [
         (libc::EINVAL, "GID index"),
@@ -253,8 +183,8 @@ fn a_failed_step_names_queue_pair_state_address_and_cause() {
         assert_eq!(error.errno(), Some(errno));
         let text = error.to_string();
         for part in [
-            "fake_0",
-            "0xabc",
+            "sim0",
+            &number,
             "IBV_QPS_RTR",
             "GID index 3",
             "fe80::9",
@@ -269,13 +199,8 @@ fn a_failed_step_names_queue_pair_state_address_and_cause() {
         assert_eq!(to, QueuePairState::RTR);
     }
     fail("modify_qp", Failure::Errno(libc::EINVAL));
-    let init = InitAttributes {
-        port: 1,
-        pkey_index: 0,
-        access: Access::empty(),
-    };
     assert!(
-        qp.to_init(&init)
+        qp.to_init(&INIT)
             .unwrap_err()
             .to_string()
             .contains("not in RESET")
@@ -296,12 +221,28 @@ fn a_failed_step_names_queue_pair_state_address_and_cause() {
 
 #[test]
 fn a_query_gives_back_what_was_set() {
-    let qp = queue_pair(&context());
-    for destination in [
-        Destination::global(route()),
-        Destination::infiniband(9, None),
-        Destination::infiniband(9, Some(route())),
+    let without_table = GlobalRoute {
+        sgid_index: 0,
+        ..route()
+    };
+    // The device's own address.
+    let own = GlobalRoute {
+        dgid: Gid::from(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped()),
+        ..route()
+    };
+    for (device, destination) in [
+        (DeviceSpec::roce("sim0"), Destination::global(own)),
+        (
+            DeviceSpec::infiniband("sim0"),
+            Destination::infiniband(9, None),
+        ),
+        (
+            DeviceSpec::infiniband("sim0"),
+            Destination::infiniband(9, Some(without_table)),
+        ),
     ] {
+        let qp = queue_pair(&open(&fabric(device)));
+        to_init(&qp);
         let step = to_rtr(destination);
         qp.to_rtr(&step).unwrap();
         assert_eq!(qp.state().unwrap(), QueuePairState::RTR);
@@ -313,9 +254,10 @@ fn a_query_gives_back_what_was_set() {
         );
         assert_eq!(attributes.receive_psn, step.remote_psn);
     }
-    fake(|fake| fake.modified[2].0.qp_state = 42);
+    let qp = queue_pair(&context());
+    tap(|tap| tap.qp_state = Some(42));
     assert_eq!(qp.state().unwrap(), QueuePairState::from_raw(42));
     fail("query_qp", Failure::Errno(libc::EIO));
     let error = qp.query().unwrap_err();
-    assert_eq!(error.operation, Operation::QueryQp { qp: 0xabc });
+    assert_eq!(error.operation, Operation::QueryQp { qp: qp.number() });
 }

@@ -2,10 +2,11 @@
 
 use std::os::fd::AsRawFd;
 
+use ibnet_simverbs::{DeviceSpec, Limits, PortSpec};
 use ibnet_verbs::Operation;
 
-use crate::fake::{
-    Failure, called, context, context_of, device, fail, fake, oldest_functions, set_errno,
+use crate::tap::{
+    Failure, called, context, device, fabric, fail, oldest_fabric, open, set_errno, tap,
 };
 
 #[test]
@@ -19,23 +20,33 @@ fn the_descriptor_of_events_is_non_blocking() {
 #[test]
 fn a_device_that_cannot_be_opened_says_why() {
     fail("open_device", Failure::Errno(libc::EACCES));
-    let error = device().open().unwrap_err();
+    let error = device(&fabric(DeviceSpec::roce("sim0")))
+        .open()
+        .unwrap_err();
     assert_eq!(error.errno(), Some(libc::EACCES));
     let text = error.to_string();
     assert!(
-        text.contains("fake_0") && text.contains("/dev/infiniband"),
+        text.contains("sim0") && text.contains("/dev/infiniband"),
         "{text}"
     );
 
     set_errno(libc::EACCES);
     fail("open_device", Failure::Silent);
-    assert_eq!(device().open().unwrap_err().errno(), None);
+    assert_eq!(
+        device(&fabric(DeviceSpec::roce("sim0")))
+            .open()
+            .unwrap_err()
+            .errno(),
+        None
+    );
 }
 
 #[test]
 fn a_context_without_a_descriptor_is_closed_again() {
-    fake(|fake| fake.descriptors = false);
-    let error = device().open().unwrap_err();
+    tap(|tap| tap.without_descriptors = true);
+    let error = device(&fabric(DeviceSpec::roce("sim0")))
+        .open()
+        .unwrap_err();
     assert!(error.operation == Operation::OpenDevice);
     assert!(error.to_string().contains("descriptor"), "{error}");
     assert_eq!(called("close_device"), 1);
@@ -43,7 +54,7 @@ fn a_context_without_a_descriptor_is_closed_again() {
 
 #[test]
 fn contexts_are_the_same_only_if_opened_once() {
-    let device = device();
+    let device = device(&fabric(DeviceSpec::roce("sim0")));
     let (one, other) = (device.open().unwrap(), device.open().unwrap());
     assert!(one.ptr_eq(&one.clone()));
     assert!(!one.ptr_eq(&other));
@@ -51,12 +62,15 @@ fn contexts_are_the_same_only_if_opened_once() {
 
 #[test]
 fn attributes_are_those_of_the_device() {
-    fake(|fake| {
-        fake.device.max_qp_wr = 16_351;
-        fake.device.max_mr_size = u64::MAX;
-        fake.device.sys_image_guid = 0xb83f_d203_00aa_bbcc_u64.to_be();
-    });
-    let attributes = context().attributes().unwrap();
+    let limits = Limits {
+        max_qp_wr: 16_351,
+        max_mr_size: u64::MAX,
+        ..Limits::default()
+    };
+    let device = DeviceSpec::roce("sim0").limits(limits);
+    let fabric = fabric(device.guids(1, 0xb83f_d203_00aa_bbcc));
+    let attributes = open(&fabric).attributes().unwrap();
+    assert_eq!(attributes.node_guid, 1);
     assert_eq!(attributes.max_qp_wr, 16_351);
     assert_eq!(attributes.max_mr_size, u64::MAX);
     assert_eq!(attributes.sys_image_guid, 0xb83f_d203_00aa_bbcc);
@@ -81,10 +95,14 @@ fn every_way_of_returning_an_errno_is_understood() {
     }
 }
 
+/// A device whose port has two P_Keys.
+fn two_pkeys() -> DeviceSpec {
+    DeviceSpec::roce("sim0").ports([PortSpec::roce().pkeys([0xffff, 0x8001])])
+}
+
 #[test]
 fn pkeys_are_in_host_byte_order() {
-    fake(|fake| fake.pkeys = vec![0xffff, 0x8001]);
-    let context = context();
+    let context = open(&fabric(two_pkeys()));
     assert_eq!(context.pkey(1, 1).unwrap(), 0x8001);
     assert_eq!(context.pkey_index(1, 0x8001).unwrap(), 1);
     assert!(matches!(
@@ -97,11 +115,9 @@ fn pkeys_are_in_host_byte_order() {
 
 #[test]
 fn a_pkey_is_found_without_the_function_for_it() {
-    fake(|fake| {
-        fake.pkeys = vec![0xffff, 0x8001];
-        fake.port.pkey_tbl_len = 3;
-    });
-    let context = context_of(oldest_functions());
+    // The last entry of the table cannot be read.
+    tap(|tap| tap.port = Some(Box::new(|port| port.pkey_tbl_len = 3)));
+    let context = open(&oldest_fabric(two_pkeys()));
     assert_eq!(context.pkey_index(1, 0x8001).unwrap(), 1);
     assert!(matches!(
         context.pkey_index(1, 0x7fff).unwrap_err().operation,

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ibnet_verbs::sys::{ibv_gid, ibv_gid_entry};
-use ibnet_verbs::{Context, Functions, Gid, GidType, Operation, Sysfs};
+use ibnet_simverbs::{DeviceSpec, Fabric, GidSlot, OptionalFunction, PortSpec};
+use ibnet_verbs::{Context, Gid, GidType, LinkLayer, Operation, Sysfs};
 
-use crate::fake::{Failure, called, context, context_of, fail, fake, functions, oldest_functions};
+use crate::tap::{Failure, called, context, fabric, fail, oldest_fabric, open, tap};
 
 const LINK_LOCAL: &str = "fe80::5054:ff:fe12:3456";
 const MAPPED: &str = "::ffff:10.1.2.3";
@@ -15,26 +15,32 @@ fn gid(text: &str) -> Gid {
     Gid::from(text.parse::<std::net::Ipv6Addr>().unwrap())
 }
 
-fn raw(index: u32, port: u32, text: &str, gid_type: u32, interface: u32) -> Option<ibv_gid_entry> {
-    Some(ibv_gid_entry {
-        gid: ibv_gid { raw: gid(text).0 },
-        gid_index: index,
-        port_num: port,
+/// A place of the table, of an interface or of none.
+fn slot(text: &str, gid_type: GidType, netdev: Option<u32>) -> GidSlot {
+    GidSlot::Entry {
+        gid: gid(text),
         gid_type,
-        ndev_ifindex: interface,
-    })
+        netdev,
+    }
 }
 
-/// Two usable entries around an empty one, and room for more.
-fn usual_table() {
-    fake(|fake| {
-        fake.port.gid_tbl_len = 8;
-        fake.gids = vec![
-            raw(0, 1, LINK_LOCAL, 1, 3),
-            raw(1, 1, "::", 0, 0),
-            raw(2, 1, MAPPED, 2, 3),
-        ];
-    });
+/// A port with this table, which has eight places.
+fn port(gids: impl IntoIterator<Item = GidSlot>) -> PortSpec {
+    PortSpec::roce().gids(gids).gid_table_len(8)
+}
+
+/// Two usable entries around another one, and room for more.
+fn around(middle: GidSlot) -> [GidSlot; 3] {
+    [
+        slot(LINK_LOCAL, GidType::RoceV1, Some(3)),
+        middle,
+        slot(MAPPED, GidType::RoceV2, Some(3)),
+    ]
+}
+
+/// A device with two usable entries around an empty one.
+fn usual() -> DeviceSpec {
+    DeviceSpec::roce("sim0").ports([port(around(GidSlot::Empty))])
 }
 
 /// Index, address, type and the number of the interface.
@@ -63,34 +69,32 @@ fn usable(context: &Context, port: u8, sysfs: &Sysfs) -> Vec<Entry> {
 }
 
 /// The same by the oldest functions, with the interfaces of the machine.
-fn by_sysfs() -> Vec<Entry> {
-    usable(&context_of(oldest_functions()), 1, &Sysfs::default())
+fn by_sysfs(device: DeviceSpec) -> Vec<Entry> {
+    usable(&open(&oldest_fabric(device)), 1, &Sysfs::default())
 }
 
-fn one_by_one() -> Functions {
-    Functions {
-        query_gid_table: None,
-        ..functions()
-    }
+/// A device of a library that cannot read the whole table at once.
+fn one_by_one(device: DeviceSpec) -> Fabric {
+    Fabric::builder()
+        .device(device)
+        .without(OptionalFunction::QueryGidTable)
+        .build()
+        .unwrap()
 }
 
 #[test]
 fn the_whole_table_at_once() {
-    usual_table();
-    assert_eq!(entries(&context(), 1), usual_entries());
+    assert_eq!(entries(&open(&fabric(usual())), 1), usual_entries());
     assert_eq!((called("query_gid_table"), called("query_gid_ex")), (1, 0));
 }
 
 #[test]
-fn entries_of_other_ports_are_left_out_and_the_rest_is_sorted() {
-    usual_table();
-    fake(|fake| {
-        fake.device.phys_port_cnt = 2;
-        fake.gids.insert(0, raw(0, 2, "fe80::2", 1, 4));
-        fake.gids.reverse();
-    });
-    assert_eq!(entries(&context(), 1), usual_entries());
-    let entries = entries(&context(), 2).into_iter();
+fn entries_of_other_ports_are_left_out() {
+    let other = slot("fe80::2", GidType::RoceV1, Some(4));
+    let spec = usual().ports([port(around(GidSlot::Empty)), port([other])]);
+    let context = open(&fabric(spec));
+    assert_eq!(entries(&context, 1), usual_entries());
+    let entries = entries(&context, 2).into_iter();
     assert_eq!(
         entries.map(|entry| entry.1).collect::<Vec<_>>(),
         [gid("fe80::2")]
@@ -99,54 +103,48 @@ fn entries_of_other_ports_are_left_out_and_the_rest_is_sorted() {
 
 #[test]
 fn one_bad_entry_does_not_hide_the_others() {
-    usual_table();
-    fake(|fake| fake.gids[1] = None);
-    assert_eq!(entries(&context(), 1), usual_entries());
+    let bad = GidSlot::Unreadable(libc::EINVAL);
+    let spec = usual().ports([port(around(bad))]);
+    assert_eq!(entries(&open(&fabric(spec)), 1), usual_entries());
     // The whole table fails for the bad entry; then each is asked for alone.
     assert_eq!((called("query_gid_table"), called("query_gid_ex")), (1, 8));
 }
 
 #[test]
 fn entry_by_entry_without_the_call_for_the_whole() {
-    usual_table();
-    assert_eq!(entries(&context_of(one_by_one()), 1), usual_entries());
+    assert_eq!(entries(&open(&one_by_one(usual())), 1), usual_entries());
     assert_eq!(called("query_gid_ex"), 8);
 }
 
 #[test]
 fn a_type_that_a_newer_driver_invents_is_kept() {
-    fake(|fake| {
-        fake.port.gid_tbl_len = 1;
-        fake.gids = vec![raw(0, 1, MAPPED, 9, 0)];
-    });
-    for context in [context(), context_of(one_by_one())] {
-        let entry = entries(&context, 1)[0];
+    let spec = || usual().ports([port([slot(MAPPED, GidType::Unknown(9), None)])]);
+    for fabric in [fabric(spec()), one_by_one(spec())] {
+        let entry = entries(&open(&fabric), 1)[0];
         assert_eq!((entry.2, entry.3), (GidType::Unknown(9), None));
     }
 }
 
 #[test]
 fn a_table_of_absurd_length_takes_no_absurd_memory() {
-    usual_table();
-    fake(|fake| fake.port.gid_tbl_len = i32::MAX);
-    assert_eq!(entries(&context(), 1), usual_entries());
+    tap(|tap| tap.port = Some(Box::new(|port| port.gid_tbl_len = i32::MAX)));
+    assert_eq!(entries(&open(&fabric(usual())), 1), usual_entries());
 }
 
 #[test]
 fn the_port_must_exist() {
-    fail("extended query_port", Failure::Errno(libc::EINVAL));
+    fail("extended_query_port", Failure::Errno(libc::EINVAL));
     let error = context().gid_table(9, &Sysfs::default()).unwrap_err();
     assert_eq!(error.operation, Operation::QueryPort { port: 9 });
 }
 
 #[test]
 fn a_single_gid_is_read_or_an_error() {
-    usual_table();
-    let context = context();
+    let context = open(&fabric(usual()));
     assert_eq!(context.gid(1, 2).unwrap(), gid(MAPPED));
     assert!(context.gid(1, 1).unwrap().is_zero());
-    let error = context.gid(1, 7).unwrap_err();
-    assert_eq!(error.operation, Operation::QueryGid { port: 1, index: 7 });
+    let error = context.gid(1, 8).unwrap_err();
+    assert_eq!(error.operation, Operation::QueryGid { port: 1, index: 8 });
     assert_eq!(
         context.gid(1, u32::MAX).unwrap_err().errno(),
         Some(libc::EINVAL)
@@ -170,22 +168,17 @@ fn sysfs(name: &str, files: &[(&str, &str)]) -> PathBuf {
 
 #[test]
 fn bare_gids_get_their_types_and_interfaces_from_sysfs() {
-    usual_table();
-    fake(|fake| {
-        fake.port.link_layer = 2;
-        fake.gids.push(raw(3, 1, "fe80::3", 0, 0));
-        fake.sysfs = sysfs(
-            "usual",
-            &[
-                ("types/0", "IB/RoCE v1\n"),
-                ("ndevs/0", "lo\n"),
-                ("types/2", "RoCE v2\n"),
-                ("ndevs/2", "lo\n"),
-                ("types/3", "RoCE v2\n"),
-            ],
-        );
-    });
-    let entries = by_sysfs();
+    let last = slot("fe80::3", GidType::RoceV2, None);
+    let gids = around(GidSlot::Empty).into_iter().chain([last]);
+    let files = [
+        ("types/0", "IB/RoCE v1\n"),
+        ("ndevs/0", "lo\n"),
+        ("types/2", "RoCE v2\n"),
+        ("ndevs/2", "lo\n"),
+        ("types/3", "RoCE v2\n"),
+    ];
+    let device = usual().ports([port(gids)]);
+    let entries = by_sysfs(device.sysfs_path(sysfs("usual", &files)));
     // The loop-back interface is the first of every network namespace.
     let [first, third] = usual_entries().map(|(index, gid, of, _)| (index, gid, of, Some(1)));
     let last = (3, gid("fe80::3"), GidType::RoceV2, None);
@@ -194,40 +187,34 @@ fn bare_gids_get_their_types_and_interfaces_from_sysfs() {
 
 #[test]
 fn entries_that_sysfs_does_not_explain_are_left_out_alone() {
-    fake(|fake| {
-        fake.port.link_layer = 2;
-        fake.port.gid_tbl_len = 6;
-        fake.gids = vec![
-            raw(0, 1, "fe80::1", 0, 0),
-            None,
-            raw(2, 1, "fe80::2", 0, 0),
-            raw(3, 1, "fe80::3", 0, 0),
-            raw(4, 1, "fe80::4", 0, 0),
-        ];
-        fake.sysfs = sysfs(
-            "unreadable",
-            &[
-                // 0 has no type file; 1 has no GID.
-                ("types/2", "RoCE v9\n"),
-                ("types/3", "RoCE v2\n"),
-                ("ndevs/3", "nosuchinterface\n"),
-                ("types/4", "RoCE v2\n"),
-            ],
-        );
-    });
-    let entries = by_sysfs();
+    let entry = |text| slot(text, GidType::RoceV2, None);
+    let gids = [
+        entry("fe80::1"),
+        GidSlot::Unreadable(libc::EINVAL),
+        entry("fe80::2"),
+        entry("fe80::3"),
+        entry("fe80::4"),
+    ];
+    let files = [
+        // 0 has no type file; 1 has no GID.
+        ("types/2", "RoCE v9\n"),
+        ("types/3", "RoCE v2\n"),
+        ("ndevs/3", "nosuchinterface\n"),
+        ("types/4", "RoCE v2\n"),
+    ];
+    let device = usual().ports([port(gids)]);
+    let entries = by_sysfs(device.sysfs_path(sysfs("unreadable", &files)));
     assert_eq!(entries.iter().map(|entry| entry.0).collect::<Vec<_>>(), [4]);
 }
 
 #[test]
 fn a_kernel_without_types_has_only_the_first_version() {
-    usual_table();
-    for (link_layer, expected) in [(1, GidType::InfiniBand), (2, GidType::RoceV1)] {
-        fake(|fake| {
-            fake.port.link_layer = link_layer;
-            fake.sysfs = sysfs("no_types", &[]);
-        });
-        let entries = by_sysfs();
+    for (link_layer, expected) in [
+        (LinkLayer::InfiniBand, GidType::InfiniBand),
+        (LinkLayer::Ethernet, GidType::RoceV1),
+    ] {
+        tap(|tap| tap.port = Some(Box::new(move |port| port.link_layer = link_layer.raw())));
+        let entries = by_sysfs(usual().sysfs_path(sysfs("no_types", &[])));
         assert_eq!(entries.len(), 2);
         assert!(
             entries

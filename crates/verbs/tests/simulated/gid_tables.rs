@@ -6,10 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ibnet_verbs::sys::{ibv_gid, ibv_gid_entry};
-use ibnet_verbs::{Functions, Gid, GidTableEntry, GidType, Netdev, NetdevKind, Operation, Sysfs};
+use ibnet_simverbs::{DeviceSpec, Fabric, GidSlot, OptionalFunction, PortSpec};
+use ibnet_verbs::{Gid, GidTableEntry, GidType, LinkLayer, Netdev, NetdevKind, Operation, Sysfs};
 
-use crate::fake::{Failure, called, context_of, fail, fake, functions, oldest_functions};
+use crate::tap::{Failure, called, context, fabric, fail, oldest_fabric, open, tap};
 
 const LINK_LOCAL: &str = "fe80::5054:ff:fe12:3456";
 const IPV4: &str = "::ffff:10.1.2.3";
@@ -19,17 +19,32 @@ fn gid(text: &str) -> Gid {
     Gid::from(text.parse::<std::net::Ipv6Addr>().unwrap())
 }
 
-fn raw(index: u32, text: &str, gid_type: u32, interface: u32) -> Option<ibv_gid_entry> {
-    Some(ibv_gid_entry {
-        gid: ibv_gid { raw: gid(text).0 },
-        gid_index: index,
-        port_num: 1,
+/// A place of the table, of the interface of this number, or of none.
+fn slot(text: &str, gid_type: GidType, interface: u32) -> GidSlot {
+    GidSlot::Entry {
+        gid: gid(text),
         gid_type,
-        ndev_ifindex: interface,
-    })
+        netdev: (interface != 0).then_some(interface),
+    }
 }
 
-/// A directory that looks like `/sys`, with the device `fake_0`.
+/// A device of whose port this is the whole table.
+fn device<const N: usize>(gids: [GidSlot; N]) -> DeviceSpec {
+    DeviceSpec::roce("sim0")
+        .ports([PortSpec::roce().gids(gids).gid_table_len(N)])
+        .sysfs_path("/sys/class/infiniband/sim0")
+}
+
+/// Lets ports be of InfiniBand.
+fn on_infiniband() {
+    tap(|tap| {
+        tap.port = Some(Box::new(|port| {
+            port.link_layer = LinkLayer::InfiniBand.raw()
+        }))
+    });
+}
+
+/// A directory that looks like `/sys`, with the device `sim0`.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -38,12 +53,7 @@ impl Tree {
             .join("gid_tables")
             .join(name);
         let _ = fs::remove_dir_all(&root);
-        fs::create_dir_all(root.join("class/infiniband/fake_0/ports/1")).unwrap();
-        fake(|fake| {
-            fake.sysfs = PathBuf::from("/sys/class/infiniband/fake_0");
-            fake.port.link_layer = 2;
-            fake.port.gid_tbl_len = 8;
-        });
+        fs::create_dir_all(root.join("class/infiniband/sim0/ports/1")).unwrap();
         Self(root)
     }
 
@@ -69,24 +79,27 @@ impl Tree {
 
     /// What the device says of an entry.
     fn entry(&self, index: u32, gid_type: &str, netdev: &str) -> &Self {
-        let file = |kind: &str| format!("class/infiniband/fake_0/ports/1/gid_attrs/{kind}/{index}");
+        let file = |kind: &str| format!("class/infiniband/sim0/ports/1/gid_attrs/{kind}/{index}");
         self.write(file("types"), &format!("{gid_type}\n"))
             .write(file("ndevs"), &format!("{netdev}\n"))
     }
 
-    fn read(&self, functions: Functions) -> Vec<GidTableEntry> {
+    fn read(&self, fabric: &Fabric) -> Vec<GidTableEntry> {
         let sysfs = Sysfs::at(&self.0);
-        context_of(functions).gid_table(1, &sysfs).unwrap()
+        open(fabric).gid_table(1, &sysfs).unwrap()
     }
 }
 
 /// Every way of reading a table, by what the library lacks.
-fn ways() -> [Functions; 3] {
-    let one_by_one = Functions {
-        query_gid_table: None,
-        ..functions()
-    };
-    [functions(), one_by_one, oldest_functions()]
+fn ways(device: &DeviceSpec) -> [Fabric; 3] {
+    let one_by_one = Fabric::builder()
+        .device(device.clone())
+        .without(OptionalFunction::QueryGidTable);
+    [
+        fabric(device.clone()),
+        one_by_one.build().unwrap(),
+        oldest_fabric(device.clone()),
+    ]
 }
 
 fn up(name: &str, index: u32, kind: NetdevKind) -> Option<Netdev> {
@@ -113,14 +126,11 @@ fn every_way_tells_types_and_interfaces() {
         .write("class/net/eth2.100/uevent", "DEVTYPE=vlan\n")
         .entry(0, "IB/RoCE v1", "eth2")
         .entry(2, "RoCE v2", "eth2.100");
-    fake(|fake| {
-        fake.port.gid_tbl_len = 3;
-        fake.gids = vec![
-            raw(0, LINK_LOCAL, 1, 4),
-            raw(1, "::", 0, 0),
-            raw(2, IPV4, 2, 7),
-        ];
-    });
+    let device = device([
+        slot(LINK_LOCAL, GidType::RoceV1, 4),
+        GidSlot::Empty,
+        slot(IPV4, GidType::RoceV2, 7),
+    ]);
     let expected = [
         GidTableEntry {
             index: 0,
@@ -137,14 +147,14 @@ fn every_way_tells_types_and_interfaces() {
             unreadable: None,
         },
     ];
-    for functions in ways() {
-        assert_eq!(tree.read(functions), expected);
+    for fabric in ways(&device) {
+        assert_eq!(tree.read(&fabric), expected);
     }
     // Also when the library has the calls, but the kernel refuses them.
     for call in ["query_gid_table", "query_gid_ex"] {
         fail(call, Failure::Errno(libc::EOPNOTSUPP));
     }
-    assert_eq!(tree.read(functions()), expected);
+    assert_eq!(tree.read(&fabric(device)), expected);
     assert_eq!(called("query_gid"), 6);
 }
 
@@ -164,27 +174,21 @@ fn an_entry_is_ours_if_its_address_is() {
     for (slot, _) in (0..).zip(addresses) {
         tree.entry(slot, "RoCE v2", "net1");
     }
-    fake(|fake| {
-        fake.port.gid_tbl_len = 5;
-        fake.gids = (0..)
-            .zip(addresses)
-            .map(|(slot, address)| raw(slot, address, 2, 4))
-            .collect();
-    });
+    let device = device(addresses.map(|address| slot(address, GidType::RoceV2, 4)));
     let own = [LINK_LOCAL, "10.8.0.12", "fd00::12"].map(|address| address.parse().unwrap());
     let sysfs = Sysfs::at(&tree.0).with_addresses(own);
     let foreign = Some("no interface of this network namespace has it");
-    for functions in ways() {
-        let table = context_of(functions).gid_table(1, &sysfs).unwrap();
+    for fabric in ways(&device) {
+        let table = open(&fabric).gid_table(1, &sysfs).unwrap();
         let expected = [(0, None), (1, foreign), (2, None), (3, foreign), (4, None)];
         assert_eq!(reasons(&table), expected);
     }
     // Where the own addresses are not known, nothing is said of any.
-    let unknown = tree.read(functions());
+    let unknown = tree.read(&fabric(device.clone()));
     assert!(unknown.iter().all(|entry| entry.unreadable.is_none()));
     // On InfiniBand they do not matter.
-    fake(|fake| fake.port.link_layer = 1);
-    let table = context_of(functions()).gid_table(1, &sysfs).unwrap();
+    on_infiniband();
+    let table = open(&fabric(device)).gid_table(1, &sysfs).unwrap();
     assert!(table.iter().all(|entry| entry.unreadable.is_none()));
 }
 
@@ -192,14 +196,11 @@ fn an_entry_is_ours_if_its_address_is() {
 fn bare_gids_without_a_type_keep_the_reason_of_the_better_call() {
     let tree = Tree::new("refused");
     tree.interface("eth2", 4).entry(1, "RoCE v2", "eth2");
-    fake(|fake| {
-        fake.port.gid_tbl_len = 2;
-        fake.gids = vec![raw(0, IPV4, 2, 4), raw(1, "::", 0, 0)];
-    });
+    let device = device([slot(IPV4, GidType::RoceV2, 4), GidSlot::Empty]);
     for call in ["query_gid_table", "query_gid_ex"] {
         fail(call, Failure::Errno(libc::EACCES));
     }
-    let table = tree.read(functions());
+    let table = tree.read(&fabric(device));
     let expected = "querying it: Permission denied (os error 13)";
     assert_eq!(reasons(&table), [(0, Some(expected))]);
     assert_eq!(table[0].gid, gid(IPV4));
@@ -210,8 +211,8 @@ fn a_healthy_table_takes_one_call_and_no_type_file() {
     // Pitfall 32: NCCL reads sysfs for every index on every connect.
     let tree = Tree::new("one_call");
     tree.interface("eth2", 4).entry(0, "RoCE v9", "eth2");
-    fake(|fake| fake.gids = vec![raw(0, IPV4, 2, 4)]);
-    let table = tree.read(functions());
+    let device = device([slot(IPV4, GidType::RoceV2, 4)]);
+    let table = tree.read(&fabric(device));
     assert_eq!(table[0].gid_type, Some(GidType::RoceV2));
     assert_eq!((called("query_gid_table"), called("query_gid_ex")), (1, 0));
     assert_eq!(called("query_gid"), 0);
@@ -233,10 +234,8 @@ fn interfaces_say_whether_they_are_up_and_of_what_kind() {
     tree.write("class/net/eth3/bonding_slave/state", "active\n")
         .write("class/net/bond0/operstate", "lowerlayerdown\n")
         .write("class/net/vxlan1/flags", "0x1002\n");
-    fake(|fake| {
-        fake.gids = (0..4).map(|slot| raw(slot, IPV4, 2, slot + 10)).collect();
-    });
-    let table = tree.read(functions());
+    let device = device([10, 11, 12, 13].map(|number| slot(IPV4, GidType::RoceV2, number)));
+    let table = tree.read(&fabric(device));
     let netdevs = table.iter().map(|entry| entry.netdev.as_ref().unwrap());
     let found: Vec<_> = netdevs
         .map(|netdev| (netdev.name.as_deref().unwrap(), netdev.up, netdev.kind))
@@ -258,21 +257,18 @@ fn entries_of_other_namespaces_are_marked_alone() {
         .entry(0, "RoCE v2", "ens1f0")
         .entry(1, "RoCE v2", "eth0")
         .entry(2, "RoCE v2", "net1");
-    fake(|fake| {
-        fake.port.gid_tbl_len = 3;
-        fake.gids = vec![
-            raw(0, LINK_LOCAL, 2, 9),
-            raw(1, OTHER, 2, 4),
-            raw(2, IPV4, 2, 4),
-        ];
-    });
+    let device = device([
+        slot(LINK_LOCAL, GidType::RoceV2, 9),
+        slot(OTHER, GidType::RoceV2, 4),
+        slot(IPV4, GidType::RoceV2, 4),
+    ]);
     let expected = [
         (0, Some("ens1f0 is not in this network namespace")),
         (1, Some("eth0 is not in this network namespace")),
         (2, None),
     ];
-    for functions in ways() {
-        let table = tree.read(functions);
+    for fabric in ways(&device) {
+        let table = tree.read(&fabric);
         assert_eq!(reasons(&table), expected);
         assert_eq!(table[2].netdev, up("net1", 4, NetdevKind::Plain));
         // What is another's is named, and nothing is said of its state.
@@ -286,9 +282,9 @@ fn entries_of_other_namespaces_are_marked_alone() {
 fn a_number_alone_names_the_interface_that_is_missing() {
     let tree = Tree::new("number");
     tree.interface("net1", 4);
-    fake(|fake| fake.gids = vec![raw(0, IPV4, 2, 9)]);
+    let device = device([slot(IPV4, GidType::RoceV2, 9)]);
     assert_eq!(
-        reasons(&tree.read(functions())),
+        reasons(&tree.read(&fabric(device))),
         [(0, Some("interface 9 is not in this network namespace"))]
     );
 }
@@ -300,12 +296,13 @@ fn an_entry_that_cannot_be_queried_stays_with_its_reason() {
     tree.interface("eth2", 4)
         .entry(0, "RoCE v2", "eth2")
         .entry(2, "RoCE v2", "eth2");
-    fake(|fake| {
-        fake.port.gid_tbl_len = 3;
-        fake.gids = vec![raw(0, LINK_LOCAL, 2, 4), None, raw(2, IPV4, 2, 4)];
-    });
-    for functions in ways() {
-        let table = tree.read(functions);
+    let device = device([
+        slot(LINK_LOCAL, GidType::RoceV2, 4),
+        GidSlot::Unreadable(libc::EINVAL),
+        slot(IPV4, GidType::RoceV2, 4),
+    ]);
+    for fabric in ways(&device) {
+        let table = tree.read(&fabric);
         let expected = "querying it: Invalid argument (os error 22)";
         assert_eq!(reasons(&table), [(0, None), (1, Some(expected)), (2, None)]);
         assert!(table[1].gid.is_zero());
@@ -316,16 +313,13 @@ fn an_entry_that_cannot_be_queried_stays_with_its_reason() {
 #[test]
 fn a_table_that_may_not_be_read_is_no_failure() {
     let tree = Tree::new("no_permission");
-    fake(|fake| {
-        fake.port.gid_tbl_len = 2;
-        fake.gids = vec![raw(0, IPV4, 2, 4)];
-    });
+    let device = device([slot(IPV4, GidType::RoceV2, 4), GidSlot::Empty]);
     for number in [libc::EACCES, libc::ENOENT, libc::EOPNOTSUPP] {
         for call in ["query_gid_table", "query_gid_ex", "query_gid"] {
             fail(call, Failure::Errno(number));
         }
-        for functions in ways() {
-            let table = tree.read(functions);
+        for fabric in ways(&device) {
+            let table = tree.read(&fabric);
             assert_eq!(table.len(), 2);
             assert!(table.iter().all(|entry| entry.unreadable.is_some()));
         }
@@ -336,10 +330,7 @@ fn a_table_that_may_not_be_read_is_no_failure() {
 fn without_sysfs_there_are_addresses_but_no_states() {
     let absent = Tree::new("absent");
     fs::remove_dir_all(&absent.0).unwrap();
-    fake(|fake| {
-        fake.port.gid_tbl_len = 1;
-        fake.gids = vec![raw(0, IPV4, 2, 4)];
-    });
+    let device = device([slot(IPV4, GidType::RoceV2, 4)]);
     let expected = GidTableEntry {
         index: 0,
         gid: gid(IPV4),
@@ -347,9 +338,9 @@ fn without_sysfs_there_are_addresses_but_no_states() {
         netdev: Some(Netdev::numbered(4)),
         unreadable: None,
     };
-    let [whole, one_by_one, bare] = ways();
-    for functions in [whole, one_by_one] {
-        assert_eq!(absent.read(functions), std::slice::from_ref(&expected));
+    let [whole, one_by_one, bare] = ways(&device);
+    for fabric in [whole, one_by_one] {
+        assert_eq!(absent.read(&fabric), std::slice::from_ref(&expected));
     }
     // Pitfall 23: an old library without sysfs cannot tell the type, and does not make one up.
     let unknown = GidTableEntry {
@@ -357,7 +348,7 @@ fn without_sysfs_there_are_addresses_but_no_states() {
         netdev: None,
         ..expected
     };
-    assert_eq!(absent.read(bare), [unknown]);
+    assert_eq!(absent.read(&bare), [unknown]);
 }
 
 #[test]
@@ -367,20 +358,15 @@ fn types_that_sysfs_does_not_tell_stay_unknown() {
         .entry(0, "RoCE v9", "eth2")
         .entry(1, "RoCE v2", "eth2");
     // Type files that cannot be read at all: there is none, or it is no file.
-    let types = tree
-        .0
-        .join("class/infiniband/fake_0/ports/1/gid_attrs/types");
+    let types = tree.0.join("class/infiniband/sim0/ports/1/gid_attrs/types");
     fs::create_dir_all(types.join("3")).unwrap();
-    fake(|fake| {
-        fake.port.gid_tbl_len = 4;
-        fake.gids = vec![
-            raw(0, "fe80::1", 0, 0),
-            raw(1, "fe80::2", 0, 0),
-            raw(2, "fe80::3", 0, 0),
-            raw(3, "fe80::4", 0, 0),
-        ];
-    });
-    let table = tree.read(oldest_functions());
+    let device = device([
+        slot("fe80::1", GidType::RoceV2, 0),
+        slot("fe80::2", GidType::RoceV2, 0),
+        slot("fe80::3", GidType::RoceV2, 0),
+        slot("fe80::4", GidType::RoceV2, 0),
+    ]);
+    let table = tree.read(&oldest_fabric(device));
     let types: Vec<_> = table.iter().map(|entry| entry.gid_type).collect();
     assert_eq!(types, [None, Some(GidType::RoceV2), None, None]);
     assert!(table.iter().all(|entry| entry.unreadable.is_none()));
@@ -392,8 +378,11 @@ fn interface_names_that_are_none_are_not_believed() {
     tree.interface("eth2", 4)
         .entry(0, "RoCE v2", "../../../etc")
         .entry(1, "RoCE v2", "");
-    fake(|fake| fake.gids = vec![raw(0, IPV4, 2, 4), raw(1, IPV4, 2, 0)]);
-    let table = tree.read(functions());
+    let device = device([
+        slot(IPV4, GidType::RoceV2, 4),
+        slot(IPV4, GidType::RoceV2, 0),
+    ]);
+    let table = tree.read(&fabric(device));
     assert_eq!(table[0].netdev, up("eth2", 4, NetdevKind::Plain));
     assert_eq!(table[1].netdev, None);
     assert_eq!(reasons(&table), [(0, None), (1, None)]);
@@ -401,32 +390,31 @@ fn interface_names_that_are_none_are_not_believed() {
 
 #[test]
 fn a_change_of_the_table_or_of_an_interface_can_be_told() {
-    // Pitfall 7: what is kept must be known to be old.
+    // What is kept must be known to be old.
     let tree = Tree::new("change");
     tree.interface("eth2", 4);
-    fake(|fake| fake.gids = vec![raw(0, LINK_LOCAL, 2, 4), raw(1, IPV4, 2, 4)]);
-    let before = tree.read(functions());
-    assert_eq!(before, tree.read(functions()));
+    let ipv4 = slot(IPV4, GidType::RoceV2, 4);
+    let link_local = slot(LINK_LOCAL, GidType::RoceV2, 4);
+    let fabric = fabric(device([link_local, ipv4, GidSlot::Empty]));
+    let before = tree.read(&fabric);
+    assert_eq!(before, tree.read(&fabric));
     tree.write("class/net/eth2/operstate", "down\n");
-    let down = tree.read(functions());
-    assert_ne!(before, down);
+    assert_ne!(before, tree.read(&fabric));
     tree.write("class/net/eth2/operstate", "up\n");
-    assert_eq!(before, tree.read(functions()));
-    fake(|fake| fake.gids = vec![raw(0, LINK_LOCAL, 2, 4), raw(3, IPV4, 2, 4)]);
-    assert_ne!(before, tree.read(functions()));
+    assert_eq!(before, tree.read(&fabric));
+    let port = fabric.hca("sim0").unwrap().port(1).unwrap();
+    port.set_gids([link_local, GidSlot::Empty, ipv4]);
+    assert_ne!(before, tree.read(&fabric));
 }
 
 #[test]
 fn infiniband_has_types_without_sysfs_and_no_interfaces() {
     let absent = Tree::new("infiniband");
     fs::remove_dir_all(&absent.0).unwrap();
-    fake(|fake| {
-        fake.port.gid_tbl_len = 1;
-        fake.port.link_layer = 1;
-        fake.gids = vec![raw(0, "fe80::2:c903:1:1", 0, 0)];
-    });
-    for functions in ways() {
-        let table = absent.read(functions);
+    let device = device([slot("fe80::2:c903:1:1", GidType::InfiniBand, 0)]);
+    on_infiniband();
+    for fabric in ways(&device) {
+        let table = absent.read(&fabric);
         assert_eq!(table[0].gid_type, Some(GidType::InfiniBand));
         assert_eq!((&table[0].netdev, &table[0].unreadable), (&None, &None));
     }
@@ -435,15 +423,12 @@ fn infiniband_has_types_without_sysfs_and_no_interfaces() {
 #[test]
 fn the_systems_own_interfaces_are_known_by_name_and_number() {
     // The loop-back interface is the first of every network namespace; no namespace has the other.
-    fake(|fake| {
-        fake.port.gid_tbl_len = 2;
-        fake.gids = vec![
-            raw(0, IPV4, 2, 1),
-            raw(1, OTHER, 2, i32::MAX.cast_unsigned()),
-        ];
-    });
-    let context = context_of(functions());
-    let table = context.gid_table(1, &Sysfs::default()).unwrap();
+    let device = device([
+        slot(IPV4, GidType::RoceV2, 1),
+        slot(OTHER, GidType::RoceV2, i32::MAX.cast_unsigned()),
+    ]);
+    let table = open(&fabric(device));
+    let table = table.gid_table(1, &Sysfs::default()).unwrap();
     let netdev = table[0].netdev.as_ref().unwrap();
     assert_eq!(
         (netdev.index, netdev.name.as_deref()),
@@ -455,8 +440,8 @@ fn the_systems_own_interfaces_are_known_by_name_and_number() {
 
 #[test]
 fn only_the_port_itself_must_be_readable() {
-    fail("extended query_port", Failure::Errno(libc::EINVAL));
-    let result = context_of(functions()).gid_table(9, &Sysfs::default());
+    fail("extended_query_port", Failure::Errno(libc::EINVAL));
+    let result = context().gid_table(9, &Sysfs::default());
     assert!(matches!(
         result.unwrap_err().operation,
         Operation::QueryPort { port: 9, .. }

@@ -2,52 +2,50 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use ibnet_verbs::layout::RawCompletion;
-use ibnet_verbs::{Operation, WcStatus, WorkCompletion};
+use ibnet_simverbs::DeviceSpec;
+use ibnet_verbs::{Operation, RecvRequest, RemoteAddress, SendRequest, WcStatus, WorkCompletion};
 
-use crate::fake::{Failure, called, context, fail, fake, set_errno};
-
-fn completed(wr_id: u64) -> RawCompletion {
-    RawCompletion {
-        wr_id,
-        ..Default::default()
-    }
-}
+use crate::end::{connected, two};
+use crate::tap::{Failure, called, context, fail, library, set_errno, tap};
 
 #[test]
 fn completions_come_in_batches_of_the_callers_size() {
-    let cq = context().create_cq(16).unwrap();
+    let (a, b) = connected(&two(DeviceSpec::roce).library());
     let mut batch = [WorkCompletion::default(); 4];
-    assert!(cq.poll(&mut batch).unwrap().is_empty());
-    fake(|fake| fake.completions = (0..6).map(completed).collect());
+    assert!(a.cq.poll(&mut batch).unwrap().is_empty());
+    for number in 0..6 {
+        b.receive(RecvRequest::new(70));
+        a.send(SendRequest::send(number, None).signaled());
+    }
     let ids = |completions: &[WorkCompletion]| {
         completions
             .iter()
             .map(WorkCompletion::wr_id)
             .collect::<Vec<_>>()
     };
-    assert_eq!(ids(cq.poll(&mut batch).unwrap()), [0, 1, 2, 3]);
-    assert_eq!(ids(cq.poll(&mut batch).unwrap()), [4, 5]);
-    assert_eq!(ids(cq.poll(&mut batch).unwrap()), [0; 0]);
-    assert_eq!(ids(cq.poll(&mut []).unwrap()), [0; 0]);
+    assert_eq!(ids(a.cq.poll(&mut batch).unwrap()), [0, 1, 2, 3]);
+    assert_eq!(ids(a.cq.poll(&mut batch).unwrap()), [4, 5]);
+    assert_eq!(ids(a.cq.poll(&mut batch).unwrap()), [0; 0]);
+    assert_eq!(ids(b.cq.poll(&mut []).unwrap()), [0; 0]);
 }
 
 #[test]
 fn a_failed_request_is_a_completion_and_not_an_error() {
-    let cq = context().create_cq(16).unwrap();
-    let failed = RawCompletion {
-        status: 12,
-        vendor_err: 0x81,
-        qp_num: 0xabc,
-        ..completed(5)
+    let (a, b) = connected(&two(DeviceSpec::roce).library());
+    let wrong = RemoteAddress {
+        rkey: !b.buffer.remote(0).rkey,
+        ..b.buffer.remote(0)
     };
-    fake(|fake| fake.completions = vec![failed]);
+    a.send(SendRequest::write(5, Some(a.buffer.sge(0, 8)), wrong).signaled());
     let mut batch = [WorkCompletion::default(); 4];
-    let [completion] = cq.poll(&mut batch).unwrap() else {
+    let [completion] = a.cq.poll(&mut batch).unwrap() else {
         panic!()
     };
-    assert_eq!(completion.status(), WcStatus::RETRY_EXC_ERR);
-    assert_eq!((completion.wr_id(), completion.qp_num()), (5, 0xabc));
+    assert_eq!(completion.status(), WcStatus::REM_ACCESS_ERR);
+    assert_eq!(
+        (completion.wr_id(), completion.qp_num()),
+        (5, a.qp.number())
+    );
 }
 
 #[test]
@@ -77,23 +75,22 @@ fn a_queue_that_cannot_be_polled_is_an_error() {
 
 #[test]
 fn an_event_comes_through_the_channel_and_is_acknowledged_once() {
-    let context = context();
-    let channel = context.create_channel().unwrap();
-    let cq = context.create_cq_with_channel(16, &channel).unwrap();
-    let other = context.create_cq(16).unwrap();
+    let (a, b) = connected(&library(&two(DeviceSpec::roce)));
     // SAFETY: the descriptor is open, and the command takes and gives plain numbers.
-    let flags = unsafe { libc::fcntl(channel.as_fd().as_raw_fd(), libc::F_GETFL) };
+    let flags = unsafe { libc::fcntl(b.channel.as_fd().as_raw_fd(), libc::F_GETFL) };
     assert_ne!(flags & libc::O_NONBLOCK, 0);
 
-    assert!(channel.next_event().unwrap().is_none());
-    cq.request_notification(false).unwrap();
-    let event = channel.next_event().unwrap().unwrap();
-    assert!(event.cq_id() == cq.id() && event.cq_id() != other.id());
-    assert_eq!(event.cq_id(), cq.id());
+    assert!(b.channel.next_event().unwrap().is_none());
+    b.cq.request_notification(false).unwrap();
+    b.receive(RecvRequest::new(70));
+    a.send(SendRequest::send(1, None));
+    let event = b.channel.next_event().unwrap().unwrap();
+    assert_eq!(event.cq_id(), b.cq.id());
+    assert_ne!(event.cq_id(), a.cq.id());
     assert_eq!(called("ack_cq_events"), 0);
     drop(event);
     assert_eq!(called("ack_cq_events"), 1);
-    assert!(channel.next_event().unwrap().is_none());
+    assert!(b.channel.next_event().unwrap().is_none());
 }
 
 #[test]
@@ -119,7 +116,7 @@ fn failures_around_channels_are_errors() {
 #[test]
 fn a_channel_without_a_descriptor_is_destroyed_again() {
     let context = context();
-    fake(|fake| fake.descriptors = false);
+    tap(|tap| tap.without_descriptors = true);
     assert!(matches!(
         context.create_channel().unwrap_err().operation,
         Operation::CreateChannel

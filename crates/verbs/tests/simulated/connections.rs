@@ -1,127 +1,21 @@
-//! Whole connections, on simulated devices: endpoints, buffers, requests of several elements, waiting.
-#![allow(clippy::unwrap_used)]
+//! Whole connections: endpoints, buffers, requests of several elements, waiting.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ibnet_simverbs::{DeviceSpec, Fabric, PortSpec};
 use ibnet_verbs::{
-    Access, Buffer, CompletionChannel, CompletionQueue, ConnectOptions, Context, Endpoint, Gid,
-    LinkLayer, Mtu, QueuePair, QueuePairOptions, QueuePairState, RecvRequest, SendRequest, Sge,
-    WcStatus, WorkCompletion,
+    Access, ConnectOptions, Endpoint, Gid, Mtu, QueuePairState, RecvRequest, SendRequest, Sge,
+    WcStatus,
 };
 
-const SIZE: usize = 4096;
-
-/// One end: a queue pair of up to four elements in each request, and a buffer for all to write to.
-struct End {
-    qp: QueuePair,
-    cq: CompletionQueue,
-    channel: CompletionChannel,
-    buffer: Buffer,
-    options: ConnectOptions,
-}
-
-impl End {
-    fn new(context: &Context) -> Self {
-        let pd = context.allocate_pd().unwrap();
-        let channel = context.create_channel().unwrap();
-        let cq = context.create_cq_with_channel(16, &channel).unwrap();
-        let options = QueuePairOptions {
-            max_send_sge: 4,
-            max_recv_sge: 4,
-            ..QueuePairOptions::new(&cq, 8)
-        };
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let connect = match context.port(1).unwrap().link_layer {
-            // The usual table of a simulated port: its IPv4 address by RoCE version 2.
-            LinkLayer::Ethernet => ConnectOptions::default().gid_index(3),
-            _ => ConnectOptions::default(),
-        };
-        Self {
-            qp: pd.create_qp(&options).unwrap(),
-            cq,
-            channel,
-            buffer: pd.allocate(SIZE, access).unwrap(),
-            options: connect,
-        }
-    }
-
-    fn endpoint(&self) -> Endpoint {
-        self.qp.endpoint(&self.options).unwrap()
-    }
-
-    fn send<const N: usize>(&self, request: SendRequest<N>) {
-        // SAFETY: the buffers are not looked at before the completions.
-        unsafe { self.qp.post_send(&mut [request]) }.unwrap();
-    }
-
-    fn receive<const N: usize>(&self, request: RecvRequest<N>) {
-        // SAFETY: as above.
-        unsafe { self.qp.post_recv(&mut [request]) }.unwrap();
-    }
-
-    /// The next completion, waited for.
-    fn completion(&self) -> WorkCompletion {
-        let mut batch = [WorkCompletion::default(); 1];
-        loop {
-            self.cq.request_notification(false).unwrap();
-            if let [completion] = self.cq.poll(&mut batch).unwrap() {
-                return *completion;
-            }
-            let limit = Some(Duration::from_secs(20));
-            let event = self.channel.wait(limit).unwrap().expect("a completion");
-            assert_eq!(event.cq_id(), self.cq.id());
-        }
-    }
-
-    fn bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
-        let mut bytes = [0; N];
-        self.buffer.read(offset, &mut bytes);
-        bytes
-    }
-}
-
-fn roce() -> Fabric {
-    let devices = ["sim0", "sim1"].map(DeviceSpec::roce);
-    devices
-        .into_iter()
-        .fold(Fabric::builder(), |fabric, device| fabric.device(device))
-        .build()
-        .unwrap()
-}
-
-fn infiniband() -> Fabric {
-    let devices = ["sim0", "sim1"].map(DeviceSpec::infiniband);
-    devices
-        .into_iter()
-        .fold(Fabric::builder(), |fabric, device| fabric.device(device))
-        .build()
-        .unwrap()
-}
-
-fn contexts(fabric: &Fabric) -> Vec<Context> {
-    let devices = fabric.library().devices().unwrap();
-    devices
-        .iter()
-        .map(|device| device.open().unwrap())
-        .collect()
-}
-
-/// Two ends that have told each other their endpoints as text.
-fn connected(fabric: &Fabric) -> (End, End) {
-    let ends: Vec<_> = contexts(fabric).iter().map(End::new).collect();
-    let [a, b] = <[End; 2]>::try_from(ends).ok().unwrap();
-    let (of_a, of_b) = (a.endpoint().to_string(), b.endpoint().to_string());
-    a.qp.connect(&of_b.parse().unwrap(), &a.options).unwrap();
-    b.qp.connect(&of_a.parse().unwrap(), &b.options).unwrap();
-    (a, b)
-}
+use crate::end::{End, SIZE, connected, two};
+use crate::tap::{fabric, open};
 
 #[test]
 fn two_ends_connect_with_what_they_tell_each_other() {
-    for fabric in [roce(), infiniband()] {
-        let (mut a, b) = connected(&fabric);
+    for fabric in [two(DeviceSpec::roce), two(DeviceSpec::infiniband)] {
+        let (mut a, b) = connected(&fabric.library());
         assert_eq!(a.qp.state().unwrap(), QueuePairState::RTS);
         a.buffer.write(100, b"immortal");
         b.receive(RecvRequest::new(7));
@@ -142,7 +36,7 @@ fn the_mtu_of_a_connection_is_that_of_the_smaller_port() {
         .device(DeviceSpec::roce("sim1"))
         .build()
         .unwrap();
-    let (a, b) = connected(&fabric);
+    let (a, b) = connected(&fabric.library());
     for end in [&a, &b] {
         assert_eq!(end.qp.query().unwrap().mtu, Mtu::MTU_512);
     }
@@ -150,8 +44,8 @@ fn the_mtu_of_a_connection_is_that_of_the_smaller_port() {
 
 #[test]
 fn roce_without_a_gid_is_refused_by_name() {
-    let fabric = roce();
-    let end = End::new(&contexts(&fabric)[0]);
+    let fabric = fabric(DeviceSpec::roce("sim0"));
+    let end = End::new(&open(&fabric));
     let error = end.qp.endpoint(&ConnectOptions::default()).unwrap_err();
     assert!(error.to_string().contains("gid_index"), "{error}");
     let peer = end.endpoint();
@@ -195,7 +89,7 @@ fn an_endpoint_is_read_as_it_is_written() {
 
 #[test]
 fn several_elements_are_gathered_and_scattered() {
-    let (mut a, b) = connected(&roce());
+    let (mut a, b) = connected(&two(DeviceSpec::roce).library());
     a.buffer.write(0, b"abc");
     a.buffer.write(1000, b"defgh");
     a.buffer.write(2000, b"ij");
@@ -220,7 +114,7 @@ fn several_elements_are_gathered_and_scattered() {
 
 #[test]
 fn a_request_that_is_kept_can_be_rewritten() {
-    let (mut a, b) = connected(&roce());
+    let (mut a, b) = connected(&two(DeviceSpec::roce).library());
     a.buffer.write(0, b"data");
     let mut request = SendRequest::write(1, None, b.buffer.remote(0))
         .fenced()
@@ -246,7 +140,7 @@ fn a_request_that_is_kept_can_be_rewritten() {
 
 #[test]
 fn waiting_ends_with_the_event_or_the_limit() {
-    let (a, b) = connected(&roce());
+    let (a, b) = connected(&two(DeviceSpec::roce).library());
     let before = Instant::now();
     let limit = Duration::from_millis(30);
     assert!(b.channel.wait(Some(limit)).unwrap().is_none());
@@ -264,8 +158,8 @@ fn waiting_ends_with_the_event_or_the_limit() {
 
 #[test]
 fn remote_write_without_local_write_is_named_first() {
-    let fabric = roce();
-    let pd = contexts(&fabric)[0].allocate_pd().unwrap();
+    let fabric = fabric(DeviceSpec::roce("sim0"));
+    let pd = open(&fabric).allocate_pd().unwrap();
     let error = pd.allocate(SIZE, Access::REMOTE_WRITE).unwrap_err();
     assert!(error.to_string().contains("need LOCAL_WRITE"), "{error}");
 
@@ -279,8 +173,8 @@ fn remote_write_without_local_write_is_named_first() {
 
 #[test]
 fn a_buffer_is_zeroed_and_keeps_its_bounds() {
-    let fabric = roce();
-    let pd = contexts(&fabric)[0].allocate_pd().unwrap();
+    let fabric = fabric(DeviceSpec::roce("sim0"));
+    let pd = open(&fabric).allocate_pd().unwrap();
     let mut buffer = pd.allocate(10, Access::LOCAL_WRITE).unwrap();
     let mut bytes = [7; 10];
     buffer.read(0, &mut bytes);

@@ -1,13 +1,13 @@
 //! Making queue pairs and completion queues, and their enhanced connection establishment.
 
-use ibnet_verbs::sys::{ibv_qp_attr, ibv_qp_cap, ibv_qp_type};
+use ibnet_simverbs::{DeviceSpec, Limits};
+use ibnet_verbs::sys::ibv_qp_cap;
 use ibnet_verbs::{
-    CompletionQueue, Context, Ece, Functions, Operation, QueuePair, QueuePairOptions,
+    Access, CompletionQueue, Context, Ece, InitAttributes, Operation, QueuePair, QueuePairOptions,
+    RecvRequest, WcStatus, WorkCompletion,
 };
 
-use crate::fake::{
-    Failure, called, context, context_of, fail, fake, functions, is_refused, oldest_functions,
-};
+use crate::tap::{Failure, called, context, fabric, fail, is_refused, oldest_context, open, tap};
 
 pub(crate) fn options<'a>(
     send_cq: &'a CompletionQueue,
@@ -35,7 +35,45 @@ pub(crate) fn queue_pair(context: &Context) -> QueuePair {
 }
 
 #[test]
-fn a_queue_pair_is_a_reliable_connection_with_what_was_granted() {
+fn a_queue_pair_has_what_was_asked_for_on_both_queues() {
+    let context = context();
+    let (send_cq, recv_cq) = (
+        context.create_cq(8).unwrap(),
+        context.create_cq(16).unwrap(),
+    );
+    assert_eq!((send_cq.depth(), recv_cq.depth()), (8, 16));
+    let pd = context.allocate_pd().unwrap();
+    let qp = pd.create_qp(&options(&send_cq, &recv_cq)).unwrap();
+    // The simulator grants what it is asked for.
+    let granted = qp.capabilities();
+    assert_eq!((granted.max_send_wr, granted.max_recv_wr), (128, 64));
+    assert_eq!((granted.max_send_sge, granted.max_recv_sge), (1, 2));
+    assert_eq!(granted.max_inline, 64);
+    assert!(qp.send_cq().ptr_eq(&send_cq) && qp.recv_cq().ptr_eq(&recv_cq));
+    assert!(qp.pd().ptr_eq(&pd));
+
+    qp.to_init(&InitAttributes {
+        port: 1,
+        pkey_index: 0,
+        access: Access::empty(),
+    })
+    .unwrap();
+    // SAFETY: the request names no memory.
+    unsafe { qp.post_recv(&mut [RecvRequest::new(70)]) }.unwrap();
+    qp.to_error().unwrap();
+    let mut batch = [WorkCompletion::default(); 2];
+    assert!(send_cq.poll(&mut batch).unwrap().is_empty());
+    let [flushed] = recv_cq.poll(&mut batch).unwrap() else {
+        panic!("one receive");
+    };
+    assert_eq!(
+        (flushed.qp_num(), flushed.status()),
+        (qp.number(), WcStatus::WR_FLUSH_ERR)
+    );
+}
+
+#[test]
+fn what_was_granted_counts() {
     let granted = ibv_qp_cap {
         max_send_wr: 256,
         max_recv_wr: 65,
@@ -43,52 +81,26 @@ fn a_queue_pair_is_a_reliable_connection_with_what_was_granted() {
         max_recv_sge: 4,
         max_inline_data: 220,
     };
-    fake(|fake| fake.granted = granted);
+    tap(|tap| tap.granted = Some(granted));
     let context = context();
-    let (send_cq, recv_cq) = (
-        context.create_cq(8).unwrap(),
-        context.create_cq(16).unwrap(),
-    );
-    assert_eq!((send_cq.depth(), recv_cq.depth()), (12, 20));
+    let cq = context.create_cq(8).unwrap();
+    assert_eq!(cq.depth(), 12);
     let pd = context.allocate_pd().unwrap();
-    let qp = pd.create_qp(&options(&send_cq, &recv_cq)).unwrap();
-
-    let requested = fake(|fake| fake.requested).unwrap();
-    assert_eq!(requested.qp_type, ibv_qp_type::IBV_QPT_RC);
-    assert_eq!(
-        (requested.send_cq, requested.recv_cq),
-        (send_cq.as_raw(), recv_cq.as_raw())
-    );
-    assert_eq!(requested.sq_sig_all, 0);
-    assert_eq!(
-        (requested.cap.max_send_wr, requested.cap.max_recv_wr),
-        (128, 64)
-    );
-    assert_eq!(
-        (requested.cap.max_send_sge, requested.cap.max_recv_sge),
-        (1, 2)
-    );
-    assert_eq!(requested.cap.max_inline_data, 64);
-
-    assert_eq!(qp.number(), 0xabc);
-    let capabilities = qp.capabilities();
-    assert_eq!(
-        (capabilities.max_send_wr, capabilities.max_recv_wr),
-        (256, 65)
-    );
-    assert_eq!(
-        (capabilities.max_send_sge, capabilities.max_recv_sge),
-        (3, 4)
-    );
-    assert_eq!(capabilities.max_inline, 220);
-    assert!(qp.send_cq().ptr_eq(&send_cq) && qp.recv_cq().ptr_eq(&recv_cq));
-    assert!(qp.pd().ptr_eq(&pd));
+    let qp = pd.create_qp(&options(&cq, &cq)).unwrap();
+    let told = qp.capabilities();
+    assert_eq!((told.max_send_wr, told.max_recv_wr), (256, 65));
+    assert_eq!((told.max_send_sge, told.max_recv_sge), (3, 4));
+    assert_eq!(told.max_inline, 220);
 }
 
 #[test]
 fn sizes_are_clamped_to_the_device() {
-    fake(|fake| (fake.device.max_qp_wr, fake.device.max_sge) = (100, 1));
-    let context = context();
+    let limits = Limits {
+        max_qp_wr: 100,
+        max_sge: 1,
+        ..Limits::default()
+    };
+    let context = open(&fabric(DeviceSpec::roce("sim0").limits(limits)));
     let cq = context.create_cq(8).unwrap();
     let clamped = options(&cq, &cq).clamp_to(&context.attributes().unwrap());
     assert_eq!((clamped.max_send_wr, clamped.max_recv_wr), (100, 64));
@@ -107,7 +119,7 @@ fn a_refused_queue_pair_says_what_was_asked_and_which_limits_there_are() {
         .create_qp(&options(&cq, &cq))
         .unwrap_err();
     let text = error.to_string();
-    for part in ["fake_0", "128 send", "64 inline", "64 receive", "max_qp_wr"] {
+    for part in ["sim0", "128 send", "64 inline", "64 receive", "max_qp_wr"] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }
@@ -140,12 +152,12 @@ fn a_queue_deeper_than_an_int_is_refused() {
 
 #[test]
 fn ece_is_queried_and_set_where_there_is_any() {
-    let qp = queue_pair(&context());
     let ece = Ece {
         vendor_id: 0x15b3,
         options: 0x3000_0002,
         comp_mask: 0,
     };
+    let qp = queue_pair(&open(&fabric(DeviceSpec::roce("sim0").ece(ece))));
     qp.set_ece(&ece).unwrap();
     assert_eq!(qp.ece().unwrap(), Some(ece));
 
@@ -160,27 +172,9 @@ fn ece_is_queried_and_set_where_there_is_any() {
     let error = qp.set_ece(&ece).unwrap_err();
     assert!(matches!(error.operation, Operation::SetEce { .. }) && error.is_unsupported());
 
-    let qp = queue_pair(&context_of(oldest_functions()));
+    let qp = queue_pair(&oldest_context());
     assert_eq!(qp.ece().unwrap(), None);
     let error = qp.set_ece(&ece).unwrap_err();
     assert!(error.is_unsupported() && error.to_string().contains("ibv_set_ece"));
     assert_eq!(error.errno(), Some(libc::EOPNOTSUPP));
-}
-
-#[test]
-fn a_table_can_wrap_another() {
-    unsafe extern "C" fn refuse(
-        _: *mut ibnet_verbs::sys::ibv_qp,
-        _: *mut ibv_qp_attr,
-        _: std::os::raw::c_int,
-    ) -> std::os::raw::c_int {
-        libc::ETIMEDOUT
-    }
-    let wrapped = Functions {
-        modify_qp: refuse,
-        ..functions()
-    };
-    let qp = queue_pair(&context_of(wrapped));
-    assert_eq!(qp.to_error().unwrap_err().errno(), Some(libc::ETIMEDOUT));
-    assert_eq!(called("modify_qp"), 0);
 }

@@ -2,7 +2,7 @@
 //! what they inherit, and that the parent does not notice.
 #![allow(clippy::unwrap_used)]
 
-mod pair;
+mod rig;
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -11,20 +11,21 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ibnet::raw::RecvBuffer;
-use ibnet::{ConnectOptions, Error, RecvConnection, Region, SendConnection, Transport, Wait};
-use ibnet_simverbs::{DeviceSpec, Fabric, FabricBuilder};
+use ibnet::{
+    Config, ConnectOptions, Error, RecvConnection, Region, SendConnection, Transport, Wait,
+};
+use ibnet_simverbs::{Fabric, FabricBuilder};
 use ibnet_verbs::{Functions, Library};
 use nix::libc;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use pair::{connect, join, open};
+use rig::{End, connection, ends, established, join, roce};
 
 const PAGE: usize = 4096;
 const SIZE: usize = 100_000;
 
 fn devices() -> FabricBuilder {
-    Fabric::builder()
-        .device(DeviceSpec::roce("sim0"))
-        .device(DeviceSpec::roce("sim1"))
+    let devices = roce("s", 1).chain(roce("r", 1));
+    devices.fold(Fabric::builder(), FabricBuilder::device)
 }
 
 /// One test forks at a time: a child has the sockets of all that are under way.
@@ -35,7 +36,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// How a child has ended.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+enum Child {
     /// With what it found, 0 for nothing wrong.
     Exit(i32),
     Signal(i32),
@@ -43,7 +44,7 @@ enum End {
 
 /// Runs `child` in a forked child, to its end. It must not print, nor wait for other threads, of
 /// which it has none.
-fn in_child(child: impl FnOnce() -> i32) -> End {
+fn in_child(child: impl FnOnce() -> i32) -> Child {
     // SAFETY: the child only calls what does without other threads, and ends without unwinding.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
@@ -58,9 +59,9 @@ fn in_child(child: impl FnOnce() -> i32) -> End {
     // SAFETY: the child is this process's, and the argument a place for its status.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     if libc::WIFEXITED(status) {
-        End::Exit(libc::WEXITSTATUS(status))
+        Child::Exit(libc::WEXITSTATUS(status))
     } else {
-        End::Signal(libc::WTERMSIG(status))
+        Child::Signal(libc::WTERMSIG(status))
     }
 }
 
@@ -142,13 +143,13 @@ fn where_the_kernel_copies_pinned_pages_nothing_is_kept_from_children() {
     let _alone = alone();
     let fabric = devices().build().unwrap();
     let kept = excluded();
-    let (_sending, receiving) = connect(&fabric);
+    let (_sending, receiving) = connection(&fabric);
     assert_eq!(excluded(), kept, "the rings of a connection");
     let pages = Pages::new(2 * REGIONS);
     let before = pages.mappings();
     let regions = register(&receiving, &pages);
     assert_eq!(pages.mappings(), before);
-    assert_eq!(in_child(|| read(&pages)), End::Exit(0));
+    assert_eq!(in_child(|| read(&pages)), Child::Exit(0));
     drop(regions);
 }
 
@@ -158,22 +159,22 @@ fn where_it_does_not_what_is_registered_is_kept_from_children() {
     let _alone = alone();
     let fabric = devices().fork_matters().build().unwrap();
     let kept = excluded();
-    let (sending, receiving) = connect(&fabric);
+    let (sending, receiving) = connection(&fabric);
     assert!(excluded() > kept);
     let pages = Pages::new(2 * REGIONS);
     let regions = register(&receiving, &pages);
     assert!(pages.mappings() >= 2 * REGIONS - 1);
-    assert_eq!(in_child(|| read(&pages)), End::Signal(libc::SIGSEGV));
+    assert_eq!(in_child(|| read(&pages)), Child::Signal(libc::SIGSEGV));
     // Dropping touches nothing of it.
     let mut all = Some((sending, receiving, regions));
     let end = in_child(|| {
         drop(all.take());
         0
     });
-    assert_eq!(end, End::Exit(0));
+    assert_eq!(end, Child::Exit(0));
     drop(all);
     assert_eq!(pages.mappings(), 1);
-    assert_eq!(in_child(|| read(&pages)), End::Exit(0));
+    assert_eq!(in_child(|| read(&pages)), Child::Exit(0));
 }
 
 /// Moves a message.
@@ -196,7 +197,7 @@ fn expect_undisturbed(mut sending: SendConnection, mut receiving: RecvConnection
     receiving.close().unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     let told = loop {
-        assert!(Instant::now() < deadline, "the farewell is not noticed");
+        assert!(Instant::now() < deadline, "the end is not noticed");
         // SAFETY: an empty message has no memory.
         match unsafe { sending.raw().isend(std::ptr::null(), 0, 0, None) } {
             Ok(_) => std::thread::yield_now(),
@@ -257,12 +258,11 @@ fn a_child_that_drops_what_it_inherited_disturbs_nothing() {
     let _alone = alone();
     let fabric = devices().build().unwrap();
     let library = counted(&fabric);
-    let (from, to) = (open(library.clone(), "sim0"), open(library, "sim1"));
+    let from = End::of_library(library.clone(), "s", Config::default());
+    let to = End::of_library(library, "r", Config::default());
     let (sending, receiving) = join(&from, &to);
-    let mut listener = to.listen(0).unwrap();
-    let mut connecting = from
-        .connect(0, &listener.handle(), ConnectOptions::default())
-        .unwrap();
+    let mut listener = to.listen();
+    let mut connecting = from.connect(&listener);
     let buffer = receiving.registrar().buffer(SIZE).unwrap();
     // Values that the child ends as its own; the parent's are the same bytes and stay.
     let mut all = Some((sending, receiving, listener.handle(), buffer, from, to));
@@ -273,7 +273,7 @@ fn a_child_that_drops_what_it_inherited_disturbs_nothing() {
         drop((buffer, from, to));
         i32::from(closed != (true, true)) + 2 * i32::from(ENDED.load(Ordering::Relaxed) != ended)
     });
-    assert_eq!(end, End::Exit(0));
+    assert_eq!(end, Child::Exit(0));
     let (sending, receiving, _, buffer, from, to) = all.unwrap();
     expect_undisturbed(sending, receiving);
     // So is what was only begun.
@@ -287,13 +287,9 @@ fn a_child_that_drops_what_it_inherited_disturbs_nothing() {
             .all(|error| matches!(error, Some(Error::Forked)));
         i32::from(!are_told)
     });
-    assert_eq!(end, End::Exit(0));
-    let (mut sending, mut receiving) = (None, None);
-    while sending.is_none() || receiving.is_none() {
-        sending = sending.or_else(|| connecting.try_now().unwrap());
-        receiving = receiving.or_else(|| listener.accept().try_now().unwrap());
-    }
-    expect_undisturbed(sending.unwrap(), receiving.unwrap());
+    assert_eq!(end, Child::Exit(0));
+    let (sending, receiving) = established(connecting, &mut listener);
+    expect_undisturbed(sending, receiving);
     drop((listener, buffer, from, to));
     assert!(ENDED.load(Ordering::Relaxed) > ended, "nothing was counted");
     assert!(fabric.live_objects().is_empty());
@@ -303,10 +299,7 @@ fn a_child_that_drops_what_it_inherited_disturbs_nothing() {
 fn work_posted_from_a_child_says_that_it_was_forked() {
     let _alone = alone();
     let fabric = devices().build().unwrap();
-    let (from, to) = (
-        open(fabric.library(), "sim0"),
-        open(fabric.library(), "sim1"),
-    );
+    let (from, to) = ends(&fabric, |_| {});
     let (mut sending, mut receiving) = join(&from, &to);
     let pages = Pages::new(1);
     let page = pages.page(0);
@@ -327,7 +320,7 @@ fn work_posted_from_a_child_says_that_it_was_forked() {
     let request = unsafe { receiving.raw().irecv(&[buffer(&target)]) }
         .unwrap()
         .unwrap();
-    let listener = to.listen(0).unwrap();
+    let listener = to.listen();
     let end = in_child(|| {
         let listening = |transport: &Transport| transport.listen(0).err();
         let handle = listener.handle();
@@ -342,8 +335,10 @@ fn work_posted_from_a_child_says_that_it_was_forked() {
                     .iflush(&[(page.cast_const(), 8, &target)])
                     .err(),
                 receiving.registrar().register(page, 8).err(),
-                listening(&to),
-                from.connect(0, &handle, ConnectOptions::default()).err(),
+                listening(&to.transport),
+                from.transport
+                    .connect(0, &handle, ConnectOptions::default())
+                    .err(),
             ]
         };
         let says = |error: &Option<Error>| {
@@ -355,7 +350,7 @@ fn work_posted_from_a_child_says_that_it_was_forked() {
             .position(|error| !says(error))
             .map_or(0, |place| place as i32 + 1)
     });
-    assert_eq!(end, End::Exit(0));
+    assert_eq!(end, Child::Exit(0));
     // The parent goes on where it was.
     let send = loop {
         // SAFETY: as above.
@@ -373,14 +368,14 @@ fn work_posted_from_a_child_says_that_it_was_forked() {
 fn a_child_can_open_devices_of_its_own() {
     let _alone = alone();
     let fabric = devices().build().unwrap();
-    let (sending, receiving) = connect(&fabric);
+    let (sending, receiving) = connection(&fabric);
     let end = in_child(|| {
         let fabric = devices().build().unwrap();
-        let (mut sending, mut receiving) = connect(&fabric);
+        let (mut sending, mut receiving) = connection(&fabric);
         message(&mut sending, &mut receiving, 1);
         drop((sending, receiving));
         i32::from(!fabric.live_objects().is_empty())
     });
-    assert_eq!(end, End::Exit(0));
+    assert_eq!(end, Child::Exit(0));
     expect_undisturbed(sending, receiving);
 }

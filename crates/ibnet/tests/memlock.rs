@@ -2,17 +2,15 @@
 //! process and the real capabilities of its threads, on simulated devices that are out of memory.
 #![allow(clippy::unwrap_used)]
 
-#[allow(dead_code, reason = "other programs use all of it")]
-#[path = "hostile/log.rs"]
-mod log;
-mod pair;
+mod rig;
 
 use std::thread;
 
-use ibnet_simverbs::{DeviceSpec, Fabric, Limits};
+use ibnet_simverbs::Limits;
 use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use pair::connect;
+use rig::log::Log;
+use rig::{build, connection, roce};
 
 const LIMIT: u64 = 64 << 10;
 
@@ -22,17 +20,15 @@ fn said() -> (String, String) {
         max_mr: 32,
         ..Limits::default()
     };
-    let fabric = ["sim0", "sim1"]
-        .into_iter()
-        .fold(Fabric::builder(), |builder, name| {
-            builder.device(DeviceSpec::roce(name).limits(limits))
-        })
-        .build()
-        .unwrap();
-    log::begin();
-    let (_sending, receiving) = connect(&fabric);
-    let start = log::take().join("\n");
-    assert!(start.contains("sim0:1"), "{start}");
+    let fabric = build(
+        roce("s", 1)
+            .chain(roce("r", 1))
+            .map(|spec| spec.limits(limits)),
+    );
+    Log::of_process().take();
+    let (_sending, receiving) = connection(&fabric);
+    let start = Log::of_process().take().join("\n");
+    assert!(start.contains("s0:1"), "{start}");
     let memory = vec![0_u8; 64 << 12];
     let registrar = receiving.registrar();
     let mut regions = Vec::new();

@@ -1,23 +1,18 @@
 //! The safe interface where the application, the peer or the network misbehaves; on the simulator.
 #![allow(clippy::unwrap_used)]
 
-mod pair;
+mod rig;
 
 use ibnet::{Error, SendConnection, Wait};
-use ibnet_simverbs::{DeviceSpec, Fabric, Stage, When};
+use ibnet_simverbs::{Stage, When};
 use ibnet_verbs::WcStatus;
-use pair::connect;
-
-fn fabric() -> Fabric {
-    let builder = Fabric::builder().device(DeviceSpec::roce("sim0"));
-    builder.device(DeviceSpec::roce("sim1")).build().unwrap()
-}
+use rig::{connection, fabric};
 
 #[test]
 fn a_ticket_is_good_for_its_own_connection_only() {
-    let fabric = fabric();
-    let (mut sending, mut receiving) = connect(&fabric);
-    let (mut other_sending, mut other_receiving) = connect(&fabric);
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
+    let (mut other_sending, mut other_receiving) = connection(&fabric);
     let receive = receiving
         .recv(receiving.registrar().buffer(8).unwrap(), 0)
         .wait()
@@ -45,8 +40,8 @@ fn a_ticket_is_good_for_its_own_connection_only() {
 
 #[test]
 fn a_dropped_ticket_frees_its_slot_and_its_buffer_when_the_request_ends() {
-    let fabric = fabric();
-    let (mut sending, mut receiving) = connect(&fabric);
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
     let regions = fabric.live_objects().mrs;
     // Far more than the table of requests holds.
     for _ in 0..600 {
@@ -61,8 +56,8 @@ fn a_dropped_ticket_frees_its_slot_and_its_buffer_when_the_request_ends() {
 
 #[test]
 fn finished_requests_that_fill_the_table_are_an_error_and_no_endless_wait() {
-    let fabric = fabric();
-    let (mut sending, mut receiving) = connect(&fabric);
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
     let mut receives = Vec::new();
     for _ in 0..256 {
         let buffer = receiving.registrar().buffer(8).unwrap();
@@ -86,8 +81,8 @@ fn finished_requests_that_fill_the_table_are_an_error_and_no_endless_wait() {
 
 #[test]
 fn a_message_that_does_not_fit_is_an_error_at_both_ends_and_the_connection_goes_on() {
-    let fabric = fabric();
-    let (mut sending, mut receiving) = connect(&fabric);
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
     for round in 0..300 {
         let room = receiving.registrar().buffer(10).unwrap();
         let receive = receiving.recv(room, 0).wait().unwrap();
@@ -136,8 +131,8 @@ fn a_message_that_does_not_fit_is_an_error_at_both_ends_and_the_connection_goes_
 
 #[test]
 fn whichever_comes_first_is_finished_first() {
-    let fabric = fabric();
-    let (mut sending, mut receiving) = connect(&fabric);
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
     let mut receives = Vec::new();
     let mut group = Vec::new();
     for tag in 0..3 {
@@ -180,8 +175,8 @@ fn whichever_comes_first_is_finished_first() {
 
 #[test]
 fn receives_that_nobody_asks_for_do_not_stop_the_others() {
-    let fabric = fabric();
-    let (mut sending, mut receiving) = connect(&fabric);
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
     let send = |sending: &mut SendConnection, bytes: usize, tag| {
         let buffer = sending.registrar().buffer(bytes).unwrap();
         let ticket = sending.send(buffer, tag).wait().unwrap();
@@ -219,10 +214,10 @@ fn receives_that_nobody_asks_for_do_not_stop_the_others() {
 
 #[test]
 fn what_the_receiver_has_taken_is_done_although_the_acknowledgement_is_lost() {
-    let fabric = fabric();
-    let (mut sending, mut receiving) = connect(&fabric);
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
     let lost = fabric.faults().fail_work(
-        "sim0",
+        "s0",
         When::Nth(1),
         WcStatus::RETRY_EXC_ERR,
         Stage::CarriedOut,
@@ -243,14 +238,12 @@ fn what_the_receiver_has_taken_is_done_although_the_acknowledgement_is_lost() {
 
 #[test]
 fn the_peer_of_a_failed_end_is_told_why() {
-    let fabric = fabric();
-    let (mut sending, mut receiving) = connect(&fabric);
-    let failed = fabric.faults().fail_work(
-        "sim0",
-        When::Nth(1),
-        WcStatus::RETRY_EXC_ERR,
-        Stage::NotSent,
-    );
+    let fabric = fabric(1, 1);
+    let (mut sending, mut receiving) = connection(&fabric);
+    let failed =
+        fabric
+            .faults()
+            .fail_work("s0", When::Nth(1), WcStatus::RETRY_EXC_ERR, Stage::NotSent);
     let receive = receiving
         .recv(receiving.registrar().buffer(8).unwrap(), 0)
         .wait()
@@ -270,8 +263,8 @@ fn the_peer_of_a_failed_end_is_told_why() {
 
 #[test]
 fn a_failed_connection_refuses_every_later_request() {
-    let fabric = fabric();
-    let (mut sending, receiving) = connect(&fabric);
+    let fabric = fabric(1, 1);
+    let (mut sending, receiving) = connection(&fabric);
     receiving.close().unwrap();
     let buffer = sending.registrar().buffer(8).unwrap();
     let failed = sending.send(buffer, 0).wait().unwrap_err();

@@ -1,12 +1,12 @@
 //! Registering the application's memory, on the simulator: what is shared, and what is refused how.
 #![allow(clippy::unwrap_used)]
 
-mod pair;
+mod rig;
 
 use ibnet::Error;
 use ibnet::Wait;
-use ibnet_simverbs::{DeviceSpec, Fabric, Limits};
-use pair::connect;
+use ibnet_simverbs::{Fabric, Limits};
+use rig::{build, connection, roce};
 
 const PAGE: usize = 4096;
 
@@ -16,13 +16,11 @@ fn fabric(max_mr: u32) -> Fabric {
         max_mr,
         ..Limits::default()
     };
-    ["sim0", "sim1"]
-        .into_iter()
-        .fold(Fabric::builder(), |builder, name| {
-            builder.device(DeviceSpec::roce(name).limits(limits))
-        })
-        .build()
-        .unwrap()
+    build(
+        roce("s", 1)
+            .chain(roce("r", 1))
+            .map(|spec| spec.limits(limits)),
+    )
 }
 
 /// Memory of whole pages.
@@ -43,7 +41,7 @@ impl Memory {
 fn a_part_shares_the_registration_of_the_whole_while_somebody_has_the_whole() {
     // Pitfalls 57 and 66.
     let fabric = fabric(1000);
-    let (_sending, receiving) = connect(&fabric);
+    let (_sending, receiving) = connection(&fabric);
     let mut memory = Memory::new(8);
     let registrar = receiving.registrar();
     let before = fabric.live_objects().mrs;
@@ -66,7 +64,7 @@ fn a_part_shares_the_registration_of_the_whole_while_somebody_has_the_whole() {
 #[test]
 fn want_of_memory_is_explained() {
     let fabric = fabric(64);
-    let (_sending, receiving) = connect(&fabric);
+    let (_sending, receiving) = connection(&fabric);
     let mut memory = Memory::new(64);
     let registrar = receiving.registrar();
     let mut regions = Vec::new();
@@ -96,7 +94,7 @@ fn want_of_memory_is_explained() {
 fn memory_of_another_device_is_refused() {
     // Pitfall 65.
     let fabric = fabric(1000);
-    let (mut sending, mut receiving) = connect(&fabric);
+    let (mut sending, mut receiving) = connection(&fabric);
     let mut memory = Memory::new(1);
     let page = memory.page(0);
     // SAFETY: the memory lives longer than its registrations.
@@ -113,7 +111,7 @@ fn memory_of_another_device_is_refused() {
     drop(ticket);
     let text = refused.unwrap_err().to_string();
     assert!(
-        text.contains("registered on sim1") && text.contains("used on sim0"),
+        text.contains("registered on r0") && text.contains("used on s0"),
         "{text}"
     );
 }
@@ -122,7 +120,7 @@ fn memory_of_another_device_is_refused() {
 fn degenerate_ranges_are_refused() {
     // Pitfall 64.
     let fabric = fabric(1000);
-    let (sending, _receiving) = connect(&fabric);
+    let (sending, _receiving) = connection(&fabric);
     let mut memory = Memory::new(1);
     let page = memory.page(0);
     for (data, length) in [(std::ptr::null_mut(), 8), (page, 0), (page, usize::MAX)] {

@@ -9,7 +9,7 @@ use ibnet_simverbs::{Fabric, GidSlot, HcaPort, When};
 use ibnet_verbs::{EventType, Gid};
 
 use crate::drivers::calls;
-use crate::log;
+use crate::log::Log;
 use crate::machine::Machine;
 
 const MACHINE: &str = "
@@ -378,14 +378,14 @@ fn each_port_has_its_own_index() {
 /// As with NCCL, which goes on, too: with a warning, once for each port.
 #[test]
 fn a_family_or_version_that_no_gid_has_is_a_warning() {
-    log::begin();
+    Log::of_process().take();
     let wish = [
         ("NCCL_IB_ADDR_FAMILY", "AF_INET6"),
         ("NCCL_IB_ROCE_VERSION_NUM", "1"),
     ];
     let bench = Bench::new(&wish);
     let warnings = || {
-        let lines = log::take().into_iter();
+        let lines = Log::of_process().take().into_iter();
         lines
             .filter(|line| line.contains("no GID is as asked for"))
             .collect::<Vec<_>>()

@@ -6,7 +6,8 @@ mod changes;
 mod data_direct;
 mod drivers;
 mod layouts;
-#[path = "../hostile/log.rs"]
+#[allow(dead_code, reason = "other programs use all of it")]
+#[path = "../rig/log.rs"]
 mod log;
 mod machine;
 mod many;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use crate::drivers::calls;
-use crate::log;
+use crate::log::Log;
 use crate::machine::Machine;
 
 #[test]
@@ -30,7 +30,7 @@ fn only_entries_that_are_there_are_asked_for_their_interface() {
             .unwrap();
     }
     // Lines are written only if somebody reads them.
-    log::install();
+    Log::of_process();
     let transport = machine.open(&fabric, &[]).unwrap();
     // What the port does not say, its interface does.
     assert_eq!(transport.devices()[0].speed_mbps, 25_000);

@@ -3,7 +3,7 @@
 
 use ibnet::{ConnectOptions, Error, Wait};
 
-use crate::log;
+use crate::rig::log::Log;
 use crate::rogue::{Device, End, Line, Sender, Trap};
 use crate::stage::{Besieged, Stage, connect_failure, recv_failure, says, send_failure, until};
 use crate::wire::{
@@ -66,7 +66,7 @@ const OFFERS: &[SpoilOffer] = &[
 
 /// The listener drops the client without an answer, and its log says why.
 fn is_dropped(besieged: &mut Besieged, bytes: &[u8], why: &str) {
-    log::take();
+    Log::of_process().take();
     let mut line = Line::call(besieged.address());
     line.say(bytes);
     until(|| {
@@ -74,7 +74,7 @@ fn is_dropped(besieged: &mut Besieged, bytes: &[u8], why: &str) {
         line.has_ended().then_some(())
     });
     assert!(line.listen().is_empty(), "a stranger was told something");
-    let lines = log::take();
+    let lines = Log::of_process().take();
     let name = line.name();
     let is_told = |text: &String| text.contains(&name) && text.contains(why);
     assert!(lines.iter().any(is_told), "{why}, of {name}: {lines:?}");

@@ -14,9 +14,10 @@ mod control;
 mod handshake;
 mod lengths;
 mod lies;
-mod log;
 mod parts;
 mod relay;
+#[path = "../rig/mod.rs"]
+mod rig;
 mod rogue;
 mod stage;
 mod timing;

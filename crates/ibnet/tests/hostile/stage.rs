@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ibnet::{
     Config, ConnectOptions, Connecting, Error, Handle, Listener, RecvConnection, SendConnection,
@@ -10,7 +10,8 @@ use ibnet::{
 };
 use ibnet_simverbs::{DeviceSpec, Fabric, LiveObjects};
 
-use crate::log;
+use crate::rig::log::Log;
+use crate::rig::{End, build, established, eventually};
 
 /// Three devices: `real` of the end under attack, `good` of a client that behaves, `evil` of the
 /// attacker. One test at a time, because the process's descriptors are counted.
@@ -45,14 +46,11 @@ impl Stage {
     pub(crate) fn new() -> Self {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let only = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        log::begin();
+        Log::of_process().take();
         let before = Traces::now();
         let devices = ["real", "good", "evil"].map(DeviceSpec::roce);
-        let builder = devices
-            .into_iter()
-            .fold(Fabric::builder(), |b, d| b.device(d));
         Self {
-            fabric: builder.build().unwrap(),
+            fabric: build(devices),
             before,
             _only: only,
         }
@@ -61,14 +59,13 @@ impl Stage {
     /// A transport on one device. A queue pair without a peer is given up after some
     /// milliseconds.
     pub(crate) fn open(&self, device: &str, change: impl FnOnce(&mut Config)) -> Transport {
-        let mut config = Config::default();
-        config.hca = format!("={device}").parse().unwrap();
-        config.interfaces = "=lo".parse().unwrap();
-        config.connect_timeout = Some(Duration::from_secs(10));
-        config.ack_timeout = Some(Duration::from_millis(4));
-        config.retry_count = 1;
-        change(&mut config);
-        Transport::with_library(self.fabric.library(), config).unwrap()
+        let set = |config: &mut Config| {
+            config.connect_timeout = Some(Duration::from_secs(10));
+            config.ack_timeout = Some(Duration::from_millis(4));
+            config.retry_count = 1;
+            change(config);
+        };
+        End::open(&self.fabric, device, set).transport
     }
 
     /// A listener on the device under attack, and a client that behaves.
@@ -143,27 +140,9 @@ impl Besieged {
     pub(crate) fn serves(&mut self) {
         let handle = self.listener.handle();
         let connecting = self.good.connect(0, &handle, ConnectOptions::default());
-        let (sending, receiving) = both(connecting.unwrap(), &mut self.listener);
+        let (sending, receiving) = established(connecting.unwrap(), &mut self.listener);
         exchange(sending, receiving);
     }
-}
-
-/// Polls both ends of a handshake until they have a connection.
-pub(crate) fn both(
-    mut connecting: Connecting,
-    listener: &mut Listener,
-) -> (SendConnection, RecvConnection) {
-    let (mut sending, mut receiving) = (None, None);
-    until(|| {
-        if sending.is_none() {
-            sending = connecting.try_now().unwrap();
-        }
-        if receiving.is_none() {
-            receiving = listener.accept().try_now().unwrap();
-        }
-        (sending.is_some() && receiving.is_some()).then_some(())
-    });
-    (sending.unwrap(), receiving.unwrap())
 }
 
 /// Sends a message, and closes.
@@ -234,16 +213,9 @@ pub(crate) fn handle(address: SocketAddr, cookie: [u8; 16]) -> Handle {
     Handle::from_bytes(&bytes).unwrap()
 }
 
-/// Asks again and again, for ten seconds.
-pub(crate) fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "nothing happened for 10 s");
-        std::thread::yield_now();
-    }
+/// Asks again and again.
+pub(crate) fn until<T>(ask: impl FnMut() -> Option<T>) -> T {
+    eventually("what is waited for", ask)
 }
 
 /// The error says all of this.

@@ -12,6 +12,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod plan;
+#[path = "../rig/mod.rs"]
+mod rig;
 mod run;
 mod world;
 

@@ -1,13 +1,12 @@
 //! A random fabric, and a connection on it.
 
-use std::time::{Duration, Instant};
-
 use ibnet::{
     Config, ConnectOptions, ListenOptions, PathPolicy, RecvConnection, SendConnection, Transport,
-    Wait,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric, Limits, PortSpec, Random};
 use ibnet_verbs::Mtu;
+
+use crate::rig::{self, attempt, expect_nothing_left};
 
 pub(crate) struct World {
     pub(crate) fabric: Fabric,
@@ -119,19 +118,9 @@ impl World {
         let options = ListenOptions::default().notify(self.receiver.notify);
         let mut listener = to.listen_with(receiver, options).unwrap();
         let options = ConnectOptions::default().notify(self.sender.notify);
-        let mut connecting = from.connect(sender, &listener.handle(), options).unwrap();
-        let (mut sending, mut receiving) = (None, None);
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while sending.is_none() || receiving.is_none() {
-            assert!(Instant::now() < deadline, "the handshake hangs");
-            if sending.is_none() {
-                sending = connecting.try_now()?;
-            }
-            if receiving.is_none() {
-                receiving = listener.accept().try_now()?;
-            }
-        }
-        Ok((sending.unwrap(), receiving.unwrap()))
+        let connecting = from.connect(sender, &listener.handle(), options).unwrap();
+        let (sending, receiving) = attempt(connecting, &mut listener);
+        Ok((sending?, receiving.unwrap()?))
     }
 
     /// The transport of one end, and its device: a virtual one if it has several.
@@ -152,8 +141,7 @@ impl World {
 
     /// Call when everything was closed.
     pub(crate) fn expect_nothing_left(&self) {
-        let left = self.fabric.live_objects();
-        assert!(left.is_empty(), "left behind: {left:?}");
+        expect_nothing_left(&self.fabric);
     }
 }
 
@@ -192,9 +180,8 @@ fn device(
 }
 
 fn config(random: &mut Random, devices: &[String]) -> Config {
-    let mut config = Config::default();
+    let mut config = rig::config();
     config.hca = format!("={}", devices.join(",")).parse().unwrap();
-    config.interfaces = "=lo".parse().unwrap();
     config.queue_pairs = [1, 1, 2, 3][random.index(4)];
     config.split_data = random.chance(2);
     config.min_part = [Some(128), Some(1024), None][random.index(3)];

@@ -1,9 +1,9 @@
 //! Waits that end in time: nothing is lost by that.
 
-use ibnet::{Error, Wait};
+use ibnet::{ConnectOptions, Error, ListenOptions, Wait};
 use std::time::{Duration, Instant};
 
-use crate::rig::{BOTH, LIMIT, Notify, connect, connect_options, fabric, sent, space, transport};
+use crate::rig::{BOTH, Notify, PATIENCE, fabric, join_notified, sent, space, transport};
 
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -14,10 +14,10 @@ const NEITHER: Notify = Notify {
 
 #[test]
 fn buffers_and_tickets_are_given_back() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     for notify in [BOTH, NEITHER] {
-        let (mut sending, mut receiving) = connect(&transport, notify);
+        let (mut sending, mut receiving) = join_notified(&transport, notify);
         let start = Instant::now();
         let buffer = sent(&sending, b"patience");
         let mut posting = sending.send(buffer, 0);
@@ -26,16 +26,16 @@ fn buffers_and_tickets_are_given_back() {
         let buffer = posting.into_inner().unwrap();
 
         let mut posting = receiving.recv(space(&receiving), 0);
-        let ticket = posting.wait_for(LIMIT).unwrap().unwrap();
+        let ticket = posting.wait_for(PATIENCE).unwrap().unwrap();
         let mut receive = receiving.finish(ticket);
         assert!(receive.wait_for(SHORT).unwrap().is_none());
         let ticket = receive.into_inner().unwrap();
         let mut receive = receiving.finish(ticket);
         assert!(receive.wait_for(SHORT).unwrap().is_none());
-        let send = sending.send(buffer, 0).wait_for(LIMIT).unwrap().unwrap();
-        let message = receive.wait_for(LIMIT).unwrap().unwrap();
+        let send = sending.send(buffer, 0).wait_for(PATIENCE).unwrap().unwrap();
+        let message = receive.wait_for(PATIENCE).unwrap().unwrap();
         assert_eq!(message[..], *b"patience");
-        sending.finish(send).wait_for(LIMIT).unwrap().unwrap();
+        sending.finish(send).wait_for(PATIENCE).unwrap().unwrap();
 
         // A deadline that has passed is one try.
         let past = Instant::now() - SHORT;
@@ -51,10 +51,10 @@ fn buffers_and_tickets_are_given_back() {
 
 #[test]
 fn receives_for_which_there_is_no_room_are_given_back() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     for notify in [BOTH, NEITHER] {
-        let (_sending, mut receiving) = connect(&transport, notify);
+        let (_sending, mut receiving) = join_notified(&transport, notify);
         let mut tickets = Vec::new();
         for _ in 0..256 {
             tickets.push(receiving.recv(space(&receiving), 0).wait().unwrap());
@@ -68,45 +68,53 @@ fn receives_for_which_there_is_no_room_are_given_back() {
 
 #[test]
 fn a_failure_gives_the_buffer_back_too() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, receiving) = connect(&transport, BOTH);
+    let (mut sending, receiving) = join_notified(&transport, BOTH);
     drop(receiving);
     let buffer = sent(&sending, b"nobody");
-    let failed = sending.send(buffer, 0).wait_for(LIMIT).unwrap_err();
+    let failed = sending.send(buffer, 0).wait_for(PATIENCE).unwrap_err();
     assert!(matches!(failed.error, Error::PeerLost { .. }), "{failed}");
     assert_eq!(failed.returned.unwrap()[..], *b"nobody");
 }
 
 #[test]
 fn attempts_to_connect_are_given_back() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     let mut listener = transport.listen(1).unwrap();
     assert!(listener.accept().wait_for(SHORT).unwrap().is_none());
     let mut connecting = transport
-        .connect(0, &listener.handle(), connect_options(true))
+        .connect(
+            0,
+            &listener.handle(),
+            ConnectOptions::default().notify(true),
+        )
         .unwrap();
     assert!(connecting.wait_for(SHORT).unwrap().is_none());
     std::thread::scope(|scope| {
-        scope.spawn(|| assert!(connecting.wait_for(LIMIT).unwrap().is_some()));
-        assert!(listener.accept().wait_for(LIMIT).unwrap().is_some());
+        scope.spawn(|| assert!(connecting.wait_for(PATIENCE).unwrap().is_some()));
+        assert!(listener.accept().wait_for(PATIENCE).unwrap().is_some());
     });
 }
 
 #[test]
 fn the_longest_time_is_for_ever() {
     const FOR_EVER: Duration = Duration::MAX;
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let longest = Duration::from_secs(86_400);
     let config = crate::rig::config().connect_timeout(Some(longest));
     let transport = ibnet::Transport::with_library(fabric.library(), config).unwrap();
     for notify in [BOTH, NEITHER] {
         let mut listener = transport
-            .listen_with(1, crate::rig::listen_options(notify.receiver))
+            .listen_with(1, ListenOptions::default().notify(notify.receiver))
             .unwrap();
         let mut connecting = transport
-            .connect(0, &listener.handle(), connect_options(notify.sender))
+            .connect(
+                0,
+                &listener.handle(),
+                ConnectOptions::default().notify(notify.sender),
+            )
             .unwrap();
         std::thread::scope(|scope| {
             let accepted = scope.spawn(|| listener.accept().wait_for(FOR_EVER).unwrap().unwrap());

@@ -5,17 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use ibnet::{RecvConnection, Transport, Wait};
+use ibnet::{ConnectOptions, ListenOptions, RecvConnection, Transport, Wait};
 
-use crate::rig::{
-    BOTH, connect, connect_options, fabric, listen_options, poll_once, run, sent, space, transport,
-};
+use crate::rig::executor::{both, poll_once, run};
+use crate::rig::{BOTH, fabric, join_notified, sent, space, transport};
 
 #[test]
 fn what_was_not_posted_is_given_back() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let (mut sending, mut receiving) = join_notified(&transport, BOTH);
     let buffer = sent(&sending, b"not yet");
     let mut posting = sending.send(buffer, 0);
     poll_once(&mut posting);
@@ -31,9 +30,9 @@ fn what_was_not_posted_is_given_back() {
 
 #[test]
 fn a_ticket_that_is_taken_out_is_as_good_as_before() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let (mut sending, mut receiving) = join_notified(&transport, BOTH);
     let ticket = receiving.recv(space(&receiving), 0).wait().unwrap();
     let mut waiting = receiving.finish(ticket);
     poll_once(&mut waiting);
@@ -61,9 +60,9 @@ fn a_ticket_that_is_taken_out_is_as_good_as_before() {
 
 #[test]
 fn requests_whose_futures_were_dropped_go_on_and_make_room() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let (mut sending, mut receiving) = join_notified(&transport, BOTH);
     let regions = fabric.live_objects().mrs;
     // More than the table of requests holds.
     for round in 0..600_u32 {
@@ -89,17 +88,23 @@ fn requests_whose_futures_were_dropped_go_on_and_make_room() {
 
 #[test]
 fn an_accept_that_is_dropped_loses_no_client() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let mut listener = transport.listen_with(1, listen_options(true)).unwrap();
+    let mut listener = transport
+        .listen_with(1, ListenOptions::default().notify(true))
+        .unwrap();
     let mut connecting = transport
-        .connect(0, &listener.handle(), connect_options(true))
+        .connect(
+            0,
+            &listener.handle(),
+            ConnectOptions::default().notify(true),
+        )
         .unwrap();
     // The client is let in and greets; then who accepts is gone for a while.
     poll_once(&mut listener.accept());
     assert!(connecting.try_now().unwrap().is_none());
     poll_once(&mut listener.accept());
-    let (accepted, _) = run(crate::rig::both(connecting, listener.accept()));
+    let (accepted, _) = run(both(connecting, listener.accept()));
     assert!(accepted.0.is_ok() && accepted.1.is_ok());
 }
 
@@ -120,15 +125,21 @@ impl Wake for DropsAll {
 
 #[test]
 fn a_waker_may_drop_the_last_user_of_the_transport() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     for is_by_completion in [true, false] {
         let transport = transport(&fabric);
         let sender_transport = crate::rig::transport(&fabric);
-        let mut listener = transport.listen_with(1, listen_options(true)).unwrap();
-        let connecting = sender_transport
-            .connect(0, &listener.handle(), connect_options(true))
+        let mut listener = transport
+            .listen_with(1, ListenOptions::default().notify(true))
             .unwrap();
-        let ((sending, receiving), _) = run(crate::rig::both(connecting, listener.accept()));
+        let connecting = sender_transport
+            .connect(
+                0,
+                &listener.handle(),
+                ConnectOptions::default().notify(true),
+            )
+            .unwrap();
+        let ((sending, receiving), _) = run(both(connecting, listener.accept()));
         let (mut sending, mut receiving) = (sending.unwrap(), receiving.unwrap());
         drop(listener);
 
@@ -162,7 +173,7 @@ fn a_waker_may_drop_the_last_user_of_the_transport() {
             sending.close().unwrap();
         }
         // Everything of the receiver's transport is gone, and its thread has not hung or panicked.
-        let deadline = Instant::now() + crate::rig::LIMIT;
+        let deadline = Instant::now() + crate::rig::PATIENCE;
         while fabric.live_objects().contexts > 4 || !waker.is_done.load(Ordering::Acquire) {
             assert!(Instant::now() < deadline, "the transport lives on");
             std::thread::sleep(Duration::from_millis(1));

@@ -3,20 +3,22 @@
 use std::thread;
 use std::time::Duration;
 
-use ibnet::{Duplex, DuplexOptions, Error, Transport, Wait};
+use ibnet::{Duplex, DuplexOptions, Error, ListenOptions, Transport, Wait};
 
-use crate::rig::{LIMIT, fabric, listen_options, transport};
+use crate::rig::{PATIENCE, fabric, transport};
 
 fn pair(from: &Transport, to: &Transport, options: DuplexOptions) -> (Duplex, Duplex) {
-    let mut listener = to.listen_with(1, listen_options(options.notify)).unwrap();
+    let mut listener = to
+        .listen_with(1, ListenOptions::default().notify(options.notify))
+        .unwrap();
     let handle = listener.handle();
     thread::scope(|scope| {
         let accepted = scope.spawn(move || {
             let mut accepting = Duplex::accept(to, 1, &mut listener, options);
-            accepting.wait_for(LIMIT).unwrap().unwrap()
+            accepting.wait_for(PATIENCE).unwrap().unwrap()
         });
         let mut connecting = Duplex::connect(from, 0, &handle, options);
-        let connected = connecting.wait_for(LIMIT).unwrap().unwrap();
+        let connected = connecting.wait_for(PATIENCE).unwrap().unwrap();
         (connected, accepted.join().unwrap())
     })
 }
@@ -30,7 +32,7 @@ fn say(duplex: &mut Duplex, bytes: &[u8]) {
 
 #[test]
 fn messages_go_both_ways_in_order_until_one_end_closes() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     for notify in [true, false] {
         let (one, other) = (transport(&fabric), transport(&fabric));
         let options = DuplexOptions::default().notify(notify).buffers(4);
@@ -46,7 +48,7 @@ fn messages_go_both_ways_in_order_until_one_end_closes() {
         for round in 0..50 {
             say(&mut left, &vec![round as u8; 2 * round]);
             let mut next = left.next();
-            let message = next.wait_for(LIMIT).unwrap().unwrap().unwrap();
+            let message = next.wait_for(PATIENCE).unwrap().unwrap().unwrap();
             assert_eq!(message[..], vec![round as u8; 2 * round]);
             left.post(message).unwrap();
         }
@@ -58,7 +60,7 @@ fn messages_go_both_ways_in_order_until_one_end_closes() {
 
 #[test]
 fn a_wait_for_a_message_that_ends_takes_none() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     let options = DuplexOptions::default().buffers(2);
     let (mut left, mut right) = pair(&transport, &transport, options);
@@ -68,7 +70,7 @@ fn a_wait_for_a_message_that_ends_takes_none() {
         say(&mut right, word);
     }
     for word in [&b"first"[..], b"second"] {
-        let message = left.next().wait_for(LIMIT).unwrap().unwrap().unwrap();
+        let message = left.next().wait_for(PATIENCE).unwrap().unwrap().unwrap();
         assert_eq!(message[..], *word);
     }
     // Both buffers are out.
@@ -81,7 +83,7 @@ fn a_wait_for_a_message_that_ends_takes_none() {
 
 #[test]
 fn a_peer_that_does_not_close_is_an_error_and_no_end() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     let (mut left, mut right) = pair(&transport, &transport, DuplexOptions::default());
     say(&mut right, b"last words");

@@ -4,20 +4,23 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use ibnet::{Error, Transport, Wait};
+use ibnet::{ConnectOptions, Error, ListenOptions, Transport, Wait};
 use ibnet_simverbs::{Verb, When};
 use ibnet_verbs::QueuePairState;
 
-use crate::rig::{A_WHILE, both, config, connect_options, fabric, listen_options, run, transport};
+use crate::rig::executor::{both, run};
+use crate::rig::{A_WHILE, config, fabric, transport};
 
 #[test]
 fn both_ends_are_awaited_on_one_thread() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let mut listener = transport.listen_with(1, listen_options(true)).unwrap();
+    let mut listener = transport
+        .listen_with(1, ListenOptions::default().notify(true))
+        .unwrap();
     let handle = listener.handle();
     let connecting = transport
-        .connect(0, &handle, connect_options(true))
+        .connect(0, &handle, ConnectOptions::default().notify(true))
         .unwrap();
     let ((connected, accepted), polls) = run(both(connecting, listener.accept()));
     assert!(connected.is_ok() && accepted.is_ok());
@@ -30,14 +33,14 @@ fn both_ends_are_awaited_on_one_thread() {
 
 #[test]
 fn many_queue_pairs_are_made_in_steps_without_waiting_for_news() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let mut config = config();
     config.queue_pairs = 32;
     let transport = Transport::with_library(fabric.library(), config).unwrap();
     let mut listener = transport.listen(1).unwrap();
     let handle = listener.handle();
     let connecting = transport
-        .connect(0, &handle, connect_options(false))
+        .connect(0, &handle, ConnectOptions::default().notify(false))
         .unwrap();
     let ((connected, accepted), polls) = run(both(connecting, listener.accept()));
     assert!(connected.is_ok() && accepted.is_ok());
@@ -47,7 +50,7 @@ fn many_queue_pairs_are_made_in_steps_without_waiting_for_news() {
 
 #[test]
 fn a_listener_sleeps_until_somebody_comes() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     let mut listener = transport.listen(1).unwrap();
     let handle = listener.handle();
@@ -56,7 +59,7 @@ fn a_listener_sleeps_until_somebody_comes() {
             // A stranger that says nothing is no reason to poll, either.
             let stranger = TcpStream::connect(handle.address()).unwrap();
             thread::sleep(A_WHILE);
-            let connecting = transport.connect(0, &handle, connect_options(false));
+            let connecting = transport.connect(0, &handle, ConnectOptions::default().notify(false));
             connecting.unwrap().wait().unwrap();
             drop(stranger);
         });
@@ -68,7 +71,7 @@ fn a_listener_sleeps_until_somebody_comes() {
 
 #[test]
 fn a_step_that_is_tried_again_later_is_waited_for() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let mut config = config();
     config.modify_retry_pause = Duration::from_millis(60);
     let transport = Transport::with_library(fabric.library(), config).unwrap();
@@ -76,15 +79,15 @@ fn a_step_that_is_tried_again_later_is_waited_for() {
     let refused = [
         fabric
             .faults()
-            .fail_call(to_rtr, "sim0", When::Nth(1), nix::libc::ETIMEDOUT),
+            .fail_call(to_rtr, "s0", When::Nth(1), nix::libc::ETIMEDOUT),
         fabric
             .faults()
-            .fail_call(to_rtr, "sim1", When::Nth(1), nix::libc::ETIMEDOUT),
+            .fail_call(to_rtr, "s1", When::Nth(1), nix::libc::ETIMEDOUT),
     ];
     let mut listener = transport.listen(1).unwrap();
     let handle = listener.handle();
     let connecting = transport
-        .connect(0, &handle, connect_options(true))
+        .connect(0, &handle, ConnectOptions::default().notify(true))
         .unwrap();
     let ((connected, accepted), polls) = run(both(connecting, listener.accept()));
     assert!(connected.is_ok() && accepted.is_ok());
@@ -94,14 +97,14 @@ fn a_step_that_is_tried_again_later_is_waited_for() {
 
 #[test]
 fn a_listener_that_is_gone_is_called_again_and_then_given_up() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let mut config = config();
     config.socket_retries = 3;
     config.socket_retry_pause = Duration::from_millis(30);
     let transport = Transport::with_library(fabric.library(), config).unwrap();
     let handle = transport.listen(1).unwrap().handle();
     let connecting = transport
-        .connect(0, &handle, connect_options(true))
+        .connect(0, &handle, ConnectOptions::default().notify(true))
         .unwrap();
     let (connected, polls) = run(connecting);
     assert!(matches!(connected, Err(Error::Socket { .. })));
@@ -110,13 +113,17 @@ fn a_listener_that_is_gone_is_called_again_and_then_given_up() {
 
 #[test]
 fn a_handshake_that_stalls_ends_in_time_although_nobody_polls() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let mut config = config();
     config.connect_timeout = Some(Duration::from_secs(1));
     let transport = Transport::with_library(fabric.library(), config).unwrap();
     // Nobody accepts.
     let listener = transport.listen(1).unwrap();
-    let connecting = transport.connect(0, &listener.handle(), connect_options(true));
+    let connecting = transport.connect(
+        0,
+        &listener.handle(),
+        ConnectOptions::default().notify(true),
+    );
     let (connected, polls) = run(connecting.unwrap());
     assert!(matches!(connected, Err(Error::Timeout { .. })));
     assert!(polls < 20, "{polls} polls");
@@ -124,7 +131,7 @@ fn a_handshake_that_stalls_ends_in_time_although_nobody_polls() {
 
 #[test]
 fn a_listener_with_more_strangers_than_it_takes_sleeps_all_the_same() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     let mut listener = transport.listen(1).unwrap();
     let handle = listener.handle();
@@ -135,7 +142,7 @@ fn a_listener_with_more_strangers_than_it_takes_sleeps_all_the_same() {
     thread::scope(|scope| {
         scope.spawn(|| {
             // They have the time to greet; then one that is known comes all the same.
-            let connecting = transport.connect(0, &handle, connect_options(false));
+            let connecting = transport.connect(0, &handle, ConnectOptions::default().notify(false));
             connecting.unwrap().wait().unwrap();
         });
         let (accepted, polls) = run(listener.accept());

@@ -7,6 +7,7 @@ mod dropped;
 mod duplex;
 mod handshakes;
 mod news;
+#[path = "../rig/mod.rs"]
 mod rig;
 mod traffic;
 mod types;

@@ -7,16 +7,17 @@ use ibnet::{Error, RecvConnection, SendConnection, Wait};
 use ibnet_simverbs::{Fabric, Stage, When};
 use ibnet_verbs::WcStatus;
 
-use crate::rig::{A_WHILE, BOTH, connect, fabric, run, sent, space, transport};
+use crate::rig::executor::run;
+use crate::rig::{A_WHILE, BOTH, fabric, join_notified, sent, space, transport};
 
 /// What a receiver and a sender that wait are told when `happens` is done to the peer or a device.
 fn told(
     happens: impl Fn(&Fabric, Option<SendConnection>, Option<RecvConnection>) + Sync,
 ) -> [Error; 2] {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
 
-    let (sending, mut receiving) = connect(&transport, BOTH);
+    let (sending, mut receiving) = join_notified(&transport, BOTH);
     let ticket = receiving.recv(space(&receiving), 0).wait().unwrap();
     let receiver = thread::scope(|scope| {
         scope.spawn(|| {
@@ -28,9 +29,9 @@ fn told(
         outcome.unwrap_err().error
     });
 
-    let fabric = crate::rig::fabric();
+    let fabric = crate::rig::fabric(4, 0);
     let transport = crate::rig::transport(&fabric);
-    let (mut sending, receiving) = connect(&transport, BOTH);
+    let (mut sending, receiving) = join_notified(&transport, BOTH);
     let sender = thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(A_WHILE);
@@ -57,7 +58,7 @@ fn a_peer_that_closes() {
 #[test]
 fn a_device_that_fails() {
     for error in told(|fabric, sending, receiving| {
-        for device in ["sim0", "sim1"] {
+        for device in ["s0", "s1"] {
             fabric.hca(device).unwrap().fail();
         }
         // The peer, which does not look, stays a while.
@@ -71,7 +72,7 @@ fn a_device_that_fails() {
 #[test]
 fn a_device_that_is_removed() {
     for error in told(|fabric, sending, receiving| {
-        for device in ["sim0", "sim1"] {
+        for device in ["s0", "s1"] {
             fabric.hca(device).unwrap().remove();
         }
         thread::sleep(Duration::from_millis(300));
@@ -86,15 +87,13 @@ fn a_device_that_is_removed() {
 
 #[test]
 fn a_request_that_fails_ends_after_the_grace() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, BOTH);
-    let failed = fabric.faults().fail_work(
-        "sim0",
-        When::Nth(1),
-        WcStatus::RETRY_EXC_ERR,
-        Stage::NotSent,
-    );
+    let (mut sending, mut receiving) = join_notified(&transport, BOTH);
+    let failed =
+        fabric
+            .faults()
+            .fail_work("s0", When::Nth(1), WcStatus::RETRY_EXC_ERR, Stage::NotSent);
     let receive = receiving.recv(space(&receiving), 0).wait().unwrap();
     let send = sending.send(sent(&sending, b"x"), 0).wait().unwrap();
     // The alarm ends the grace: nothing else happens.
@@ -116,9 +115,9 @@ fn a_request_that_fails_ends_after_the_grace() {
 
 #[test]
 fn what_has_arrived_is_there_although_the_peer_has_left() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let (mut sending, mut receiving) = join_notified(&transport, BOTH);
     let first = receiving.recv(space(&receiving), 0).wait().unwrap();
     let second = receiving.recv(space(&receiving), 0).wait().unwrap();
     let send = sending.send(sent(&sending, b"there"), 0).wait().unwrap();

@@ -6,8 +6,9 @@ use std::time::Instant;
 use ibnet::{GroupTicket, RecvConnection, SendConnection, Wait};
 use ibnet_simverbs::{DeviceSpec, Fabric, Limits};
 
+use crate::rig::executor::run;
 use crate::rig::{
-    A_WHILE, BOTH, LIMIT, Notify, connect, connect_devices, fabric, run, sent, space, transport,
+    A_WHILE, BOTH, Notify, PATIENCE, fabric, join_devices, join_notified, sent, space, transport,
 };
 
 const EACH: [Notify; 4] = [
@@ -77,9 +78,9 @@ fn exchange(mut sending: SendConnection, mut receiving: RecvConnection, count: u
 #[test]
 fn each_end_waits_or_polls_as_it_likes() {
     for notify in EACH {
-        let fabric = fabric();
+        let fabric = fabric(4, 0);
         let transport = transport(&fabric);
-        let (sending, receiving) = connect(&transport, notify);
+        let (sending, receiving) = join_notified(&transport, notify);
         // More than the receives that are posted for announcements.
         exchange(sending, receiving, 1000);
         assert_eq!(fabric.counters().not_ready, 0, "{notify:?}");
@@ -89,7 +90,7 @@ fn each_end_waits_or_polls_as_it_likes() {
 
 #[test]
 fn many_paths_over_several_devices_are_waited_for() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let mut config = crate::rig::config();
     config.queue_pairs = 3;
     config.split_data = true;
@@ -97,11 +98,11 @@ fn many_paths_over_several_devices_are_waited_for() {
     let transport = ibnet::Transport::with_library(fabric.library(), config).unwrap();
     let from = transport.merge(&[0, 2]).unwrap();
     let to = transport.merge(&[1, 3]).unwrap();
-    let (sending, receiving) = connect_devices(&transport, [from, to], BOTH);
+    let (sending, receiving) = join_devices(&transport, [from, to], BOTH);
     exchange(sending, receiving, 600);
     assert_eq!(fabric.counters().not_ready, 0);
 
-    let (mut sending, mut receiving) = connect_devices(&transport, [from, to], BOTH);
+    let (mut sending, mut receiving) = join_devices(&transport, [from, to], BOTH);
     let large: Vec<u8> = (0..100_000_u32).map(|at| at as u8).collect();
     let buffer = receiving.registrar().buffer(large.len()).unwrap();
     let receive = receiving.recv(buffer, 0).wait().unwrap();
@@ -114,10 +115,10 @@ fn many_paths_over_several_devices_are_waited_for() {
 #[test]
 fn whoever_polls_is_not_disturbed() {
     // Announcements without an immediate: one completion for the sender and one for the receiver.
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     for (notify, completions) in [(EACH[3], 2), (EACH[2], 2), (EACH[1], 3), (EACH[0], 3)] {
-        let (mut sending, mut receiving) = connect(&transport, notify);
+        let (mut sending, mut receiving) = join_notified(&transport, notify);
         let before = fabric.counters().completions;
         let receive = receiving.recv(space(&receiving), 0).wait().unwrap();
         let send = sending.send(sent(&sending, b"1"), 0).wait().unwrap();
@@ -130,9 +131,9 @@ fn whoever_polls_is_not_disturbed() {
 
 #[test]
 fn a_receive_sleeps_until_its_message_comes() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let (mut sending, mut receiving) = join_notified(&transport, BOTH);
     let ticket = receiving.recv(space(&receiving), 3).wait().unwrap();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -148,9 +149,9 @@ fn a_receive_sleeps_until_its_message_comes() {
 
 #[test]
 fn a_send_sleeps_until_a_buffer_is_announced() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let (mut sending, mut receiving) = join_notified(&transport, BOTH);
     thread::scope(|scope| {
         let receiver = scope.spawn(move || {
             // Not the tag that is waited for.
@@ -177,9 +178,9 @@ fn a_send_sleeps_until_a_buffer_is_announced() {
 
 #[test]
 fn a_full_table_is_waited_for() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let (mut sending, mut receiving) = join_notified(&transport, BOTH);
     let mut tickets = Vec::new();
     for _ in 0..255 {
         let (ticket, _) = run(receiving.recv(space(&receiving), 0));
@@ -201,9 +202,9 @@ fn a_full_table_is_waited_for() {
 
 #[test]
 fn a_connection_made_for_polling_can_be_awaited_all_the_same() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, EACH[3]);
+    let (mut sending, mut receiving) = join_notified(&transport, EACH[3]);
     let (ticket, _) = run(receiving.recv(space(&receiving), 0));
     let (send, _) = run(sending.send(sent(&sending, b"polled"), 0));
     let mut receive = receiving.finish(ticket.unwrap());
@@ -230,13 +231,13 @@ fn shallow_completion_queues_have_room_for_some_announcements() {
         max_cqe: 300,
         ..Limits::default()
     };
-    let shallow = ["sim0", "sim1"].map(|name| DeviceSpec::roce(name).limits(limits));
+    let shallow = ["s0", "s1"].map(|name| DeviceSpec::roce(name).limits(limits));
     let fabric = shallow
         .into_iter()
         .fold(Fabric::builder(), |builder, device| builder.device(device));
     let fabric = fabric.build().unwrap();
     let transport = transport(&fabric);
-    let (mut sending, mut receiving) = connect(&transport, BOTH);
+    let (mut sending, mut receiving) = join_notified(&transport, BOTH);
     for _ in 0..3 {
         let tickets: Vec<_> = (0..100)
             .map(|_| receiving.recv(space(&receiving), 0).wait().unwrap())
@@ -252,20 +253,20 @@ fn shallow_completion_queues_have_room_for_some_announcements() {
 
 #[test]
 fn a_sender_that_sleeps_is_woken_by_an_announcement() {
-    let fabric = fabric();
+    let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     for receiver in [true, false] {
         let notify = Notify {
             sender: true,
             receiver,
         };
-        let (mut sending, mut receiving) = connect(&transport, notify);
+        let (mut sending, mut receiving) = join_notified(&transport, notify);
         thread::scope(|scope| {
             let sender = scope.spawn(move || {
                 let buffer = sent(&sending, b"at last");
                 let start = Instant::now();
-                let ticket = sending.send(buffer, 0).wait_for(LIMIT).unwrap();
-                assert!(start.elapsed() < LIMIT, "woken by its limit alone");
+                let ticket = sending.send(buffer, 0).wait_for(PATIENCE).unwrap();
+                assert!(start.elapsed() < PATIENCE, "woken by its limit alone");
                 sending.finish(ticket.unwrap()).wait().unwrap();
                 sending
             });

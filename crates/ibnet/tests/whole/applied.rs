@@ -10,7 +10,7 @@ use ibnet_verbs::{Access, Mtu, QueuePairAttributes, QueuePairState};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tracing::Level;
 
-use crate::log::Log;
+use crate::rig::log::Log;
 use crate::rig::{End, eventually, fabric, flushing, join, message};
 
 /// InfiniBand with several partitions and packets of up to 2048 bytes.

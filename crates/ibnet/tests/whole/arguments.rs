@@ -4,7 +4,7 @@ use ibnet::Error;
 use ibnet::Wait;
 use ibnet::raw::{RecvBuffer, RequestId};
 
-use crate::log::Log;
+use crate::rig::log::Log;
 use crate::rig::{connection, ends, fabric, filled, join, message};
 
 const NOWHERE: RecvBuffer<'static> = RecvBuffer {

@@ -11,7 +11,7 @@ use ibnet_verbs::QueuePairState;
 use tracing::Level;
 use tracing::subscriber::with_default;
 
-use crate::log::Log;
+use crate::rig::log::Log;
 use crate::rig::{End, PATIENCE, ends, eventually, fabric, message};
 
 /// Longer than strangers are waited for, and than a late peer once was.

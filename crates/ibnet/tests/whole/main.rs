@@ -18,8 +18,8 @@ mod gathering;
 mod handshakes;
 mod late;
 mod limits;
-mod log;
 mod pitfalls;
 mod posting;
+#[path = "../rig/mod.rs"]
 mod rig;
 mod service;

@@ -5,7 +5,7 @@ use ibnet::ConnectOptions;
 use ibnet_simverbs::{DeviceSpec, Fabric, QueuePairView};
 use tracing::Level;
 
-use crate::log::Log;
+use crate::rig::log::Log;
 use crate::rig::{End, build, flushing, join_with, message};
 
 /// Service level and traffic class of a queue pair; none without a global route.

@@ -1,15 +1,23 @@
-//! Ends of connections on a fabric of their own, both driven by the thread of the test.
+//! Ends of connections on a fabric of their own, for all tests of the transport on the simulator.
+#![allow(dead_code, reason = "each program of tests uses a part of it")]
+
+pub(crate) mod executor;
+pub(crate) mod log;
 
 use std::time::{Duration, Instant};
 
 use ibnet::{
-    Buffer, Config, ConnectOptions, Connecting, Error, Listener, RecvConnection, SendConnection,
-    Transport, Wait,
+    Buffer, Config, ConnectOptions, Connecting, Error, ListenOptions, Listener, RecvConnection,
+    SendConnection, Transport, Wait,
 };
 use ibnet_simverbs::{DeviceSpec, Fabric};
+use ibnet_verbs::Library;
 
 /// Anything longer is a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Long enough for a thread that polls to be found out.
+pub(crate) const A_WHILE: Duration = Duration::from_millis(100);
 
 /// Devices `s0`, `s1`, … for the sender and `r0`, `r1`, … for the receiver.
 pub(crate) fn fabric(senders: usize, receivers: usize) -> Fabric {
@@ -25,6 +33,18 @@ pub(crate) fn build(devices: impl IntoIterator<Item = DeviceSpec>) -> Fabric {
 
 pub(crate) fn roce(side: &str, count: usize) -> impl Iterator<Item = DeviceSpec> {
     (0..count).map(move |index| DeviceSpec::roce(format!("{side}{index}")))
+}
+
+/// Settings for any host: connections are made through the loop-back interface.
+pub(crate) fn config() -> Config {
+    let mut config = Config::default();
+    config.interfaces = "=lo".parse().unwrap();
+    config
+}
+
+/// A transport on all devices of a fabric.
+pub(crate) fn transport(fabric: &Fabric) -> Transport {
+    Transport::with_library(fabric.library(), config()).unwrap()
 }
 
 /// One end: its transport, and its device, which is a virtual one if it is made of several.
@@ -51,12 +71,17 @@ impl End {
     }
 
     fn with(fabric: &Fabric, side: &str, mut config: Config) -> Self {
-        config.hca = side.parse().unwrap();
-        config.interfaces = "=lo".parse().unwrap();
         if let Some(sysfs) = fabric.sysfs_root() {
             config.sysfs = sysfs.to_owned();
         }
-        let transport = Transport::with_library(fabric.library(), config).unwrap();
+        Self::of_library(fabric.library(), side, config)
+    }
+
+    /// On all devices of a library whose name begins with `side`.
+    pub(crate) fn of_library(library: Library, side: &str, mut config: Config) -> Self {
+        config.hca = side.parse().unwrap();
+        config.interfaces = "=lo".parse().unwrap();
+        let transport = Transport::with_library(library, config).unwrap();
         let all: Vec<usize> = (0..transport.devices().len()).collect();
         let device = transport.merge(&all).unwrap();
         Self { transport, device }
@@ -70,7 +95,7 @@ impl End {
         self.connect_with(listener, ConnectOptions::default())
     }
 
-    fn connect_with(&self, listener: &Listener, options: ConnectOptions) -> Connecting {
+    pub(crate) fn connect_with(&self, listener: &Listener, options: ConnectOptions) -> Connecting {
         let handle = listener.handle();
         self.transport
             .connect(self.device, &handle, options)
@@ -94,8 +119,41 @@ pub(crate) fn join_with(
     receiver: &End,
     options: ConnectOptions,
 ) -> (SendConnection, RecvConnection) {
-    let (sending, receiving) = try_join_with(sender, receiver, options);
-    (sending.unwrap(), receiving.unwrap().unwrap())
+    let mut listener = receiver.listen();
+    established(sender.connect_with(&listener, options), &mut listener)
+}
+
+/// Which of the two ends wait rather than poll.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notify {
+    pub(crate) sender: bool,
+    pub(crate) receiver: bool,
+}
+
+pub(crate) const BOTH: Notify = Notify {
+    sender: true,
+    receiver: true,
+};
+
+/// A connection between two devices of one transport.
+pub(crate) fn join_devices(
+    transport: &Transport,
+    [from, to]: [usize; 2],
+    notify: Notify,
+) -> (SendConnection, RecvConnection) {
+    let options = ListenOptions::default().notify(notify.receiver);
+    let mut listener = transport.listen_with(to, options).unwrap();
+    let options = ConnectOptions::default().notify(notify.sender);
+    let connecting = transport.connect(from, &listener.handle(), options);
+    established(connecting.unwrap(), &mut listener)
+}
+
+/// The same from device 0 to device 1.
+pub(crate) fn join_notified(
+    transport: &Transport,
+    notify: Notify,
+) -> (SendConnection, RecvConnection) {
+    join_devices(transport, [0, 1], notify)
 }
 
 /// A connection with both ends as they are by default.
@@ -104,20 +162,30 @@ pub(crate) fn connection(fabric: &Fabric) -> (SendConnection, RecvConnection) {
     join(&sender, &receiver)
 }
 
-type Outcome = (
+/// How an attempt ends at each end. The listener may have nothing to tell, if the client failed
+/// before it had shown that it is no stranger.
+pub(crate) type Outcome = (
     Result<SendConnection, Error>,
     Option<Result<RecvConnection, Error>>,
 );
 
-/// How an attempt ends at each end. The listener may have nothing to tell, if the client failed
-/// before it had shown that it is no stranger.
+/// An attempt to connect.
 pub(crate) fn try_join(sender: &End, receiver: &End) -> Outcome {
-    try_join_with(sender, receiver, ConnectOptions::default())
+    let mut listener = receiver.listen();
+    attempt(sender.connect(&listener), &mut listener)
 }
 
-fn try_join_with(sender: &End, receiver: &End, options: ConnectOptions) -> Outcome {
-    let mut listener = receiver.listen();
-    let mut connecting = sender.connect_with(&listener, options);
+/// Both ends of a handshake that must come to stand.
+pub(crate) fn established(
+    connecting: Connecting,
+    listener: &mut Listener,
+) -> (SendConnection, RecvConnection) {
+    let (sending, receiving) = attempt(connecting, listener);
+    (sending.unwrap(), receiving.unwrap().unwrap())
+}
+
+/// Polls both ends of a handshake until it has ended.
+pub(crate) fn attempt(mut connecting: Connecting, listener: &mut Listener) -> Outcome {
     let deadline = Instant::now() + PATIENCE;
     let (mut sending, mut receiving) = (None, None);
     let mut polls_after_failure = 0;
@@ -144,6 +212,18 @@ pub(crate) fn filled(sending: &SendConnection, size: usize, byte: u8) -> Buffer 
     let mut buffer = sending.registrar().buffer(size).unwrap();
     buffer.fill(byte);
     buffer
+}
+
+/// A buffer of the sender's with these bytes.
+pub(crate) fn sent(sending: &SendConnection, bytes: &[u8]) -> Buffer {
+    let mut buffer = sending.registrar().buffer(bytes.len()).unwrap();
+    buffer.copy_from_slice(bytes);
+    buffer
+}
+
+/// A buffer of the receiver's with room for 64 bytes.
+pub(crate) fn space(receiving: &RecvConnection) -> Buffer {
+    receiving.registrar().buffer(64).unwrap()
 }
 
 /// Moves a message of `size` bytes into a buffer of `room`, and checks it.

@@ -8,7 +8,6 @@
 //! | `IBNET_TEST_DEVICES` | devices that can talk to themselves, for instance `mlx5_0,mlx5_1` |
 //! | `IBNET_TEST_PAIRS` | pairs of devices that reach each other, for instance `a0:b0,a1:b1` |
 //! | `IBNET_TEST_LINKS` | set if links may be cut: the machine is ours alone |
-//! | `IBNET_TEST_VERBS` | the built device tests of `verbs` |
 //! | `IBNET_TEST_CONFORMANCE` | the built conformance test of `simverbs`; needs a pair, too |
 //! | `IBNET_TEST_PLUGIN` | the built plugin, for the scenarios of the plugin |
 //! | `IBNET_TEST_DRIVER` | the C program that drives it |

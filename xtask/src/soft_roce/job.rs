@@ -27,10 +27,6 @@ impl Environment {
             &programs::plugin_in(folder).to_string_lossy(),
         );
         environment.set(
-            "IBNET_TEST_VERBS",
-            &programs::verbs_tests_in(folder).to_string_lossy(),
-        );
-        environment.set(
             "IBNET_TEST_CONFORMANCE",
             &programs::conformance_in(folder).to_string_lossy(),
         );
@@ -114,7 +110,6 @@ mod tests {
             script,
             "export IBNET_TEST_DEVICES='rxe0'\n\
              export IBNET_TEST_PLUGIN='/opt/ibnet/lib/libnccl-net-ibnet.so'\n\
-             export IBNET_TEST_VERBS='/opt/ibnet/bin/verbs-device-tests'\n\
              export IBNET_TEST_CONFORMANCE='/opt/ibnet/bin/verbs-conformance'\n\
              export IBNET_TEST_DRIVER='/opt/ibnet/bin/driver'\n"
         );

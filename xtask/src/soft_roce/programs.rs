@@ -21,16 +21,12 @@ const PLUGIN: &str = "libnccl-net-ibnet.so";
 /// The C program that knows the plugin by its C interface only.
 const DRIVER: &str = "driver";
 
-/// The tests of `verbs` on real devices.
-const VERBS_TESTS: &str = "verbs-device-tests";
-
 /// The comparison of real devices with simulated ones.
 const CONFORMANCE: &str = "verbs-conformance";
 
 /// What has been built.
 pub(super) struct Programs {
     executables: Vec<PathBuf>,
-    verbs_tests: PathBuf,
     conformance: PathBuf,
     plugin: PathBuf,
 }
@@ -52,7 +48,6 @@ impl Programs {
         };
         Ok(Self {
             executables,
-            verbs_tests: cargo::build_release_test("ibnet-verbs", "device")?,
             conformance: cargo::build_release_test("ibnet-simverbs", "conformance")?,
             plugin,
         })
@@ -65,7 +60,6 @@ impl Programs {
         paths::create_folder(&lib)?;
         let mut files = vec![
             copy(&self.plugin, &lib.join(PLUGIN))?,
-            copy(&self.verbs_tests, &bin.join(VERBS_TESTS))?,
             copy(&self.conformance, &bin.join(CONFORMANCE))?,
         ];
         for program in &self.executables {
@@ -126,11 +120,6 @@ fn matching(names: &str, filter: Option<&str>) -> Result<Vec<String>> {
 /// The path of the plugin below the folder that [`Programs::install`] was given.
 pub(super) fn plugin_in(folder: &Path) -> PathBuf {
     folder.join("lib").join(PLUGIN)
-}
-
-/// The path of the tests of `verbs` below that folder.
-pub(super) fn verbs_tests_in(folder: &Path) -> PathBuf {
-    folder.join("bin").join(VERBS_TESTS)
 }
 
 /// The path of the conformance test below that folder.

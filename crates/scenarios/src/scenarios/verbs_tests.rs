@@ -1,4 +1,4 @@
-//! Test programs for the `verbs` crate and for devices as such, on the same devices.
+//! The program that simulated devices are compared with real ones by, on the same devices.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,30 +8,13 @@ use crate::cast::Cast;
 use crate::play::{Failure, Scenario, Scene};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
-    vec![
-        Scenario {
-            name: "verbs/device-tests",
-            scene: Scene::OneDevice,
-            roles: &[device_tests],
-            limit: Duration::from_secs(120),
-            needs_processes: Some("it starts the test program of verbs"),
-        },
-        Scenario {
-            name: "verbs/conformance",
-            scene: Scene::OneDevice,
-            roles: &[conformance],
-            limit: Duration::from_secs(300),
-            needs_processes: Some("it starts the program that the simulator is compared by"),
-        },
-    ]
-}
-
-fn device_tests(cast: &mut Cast) -> Result<(), Failure> {
-    let before = cast.resources()?;
-    let mut tests = Command::new(required(cast, "IBNET_TEST_VERBS")?);
-    tests.env("IBNET_TEST_DEVICES", cast.device());
-    run(tests.arg("--include-ignored"))?;
-    cast.expect_resources(&before)
+    vec![Scenario {
+        name: "verbs/conformance",
+        scene: Scene::OneDevice,
+        roles: &[conformance],
+        limit: Duration::from_secs(300),
+        needs_processes: Some("it starts the program that the simulator is compared by"),
+    }]
 }
 
 /// Observes one device, and the first pair of `IBNET_TEST_PAIRS`, which the program looks at itself.

@@ -1,6 +1,5 @@
 //! Completion queues: polling, overrunning, and being told by a channel.
 
-use std::os::fd::AsRawFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +11,9 @@ use ibnet_verbs::{
 
 use crate::behaviour::Outcome::{Ended, Event, Is, Number, State};
 use crate::behaviour::{Behaviour, Deviation, Failure, Observed, Outcome, Place};
-use crate::rig::{End, Pair, Setup, Stage, ends, event_about, wait_for, wait_until};
+use crate::rig::{
+    End, Pair, Setup, Stage, ends, event_about, wait_a_moment_until, wait_for, wait_until,
+};
 
 const OK: WcStatus = WcStatus::SUCCESS;
 
@@ -76,7 +77,7 @@ pub(crate) const BEHAVIOURS: &[Behaviour] = &[
         rxe: None,
     },
     Behaviour {
-        name: "only_solicited_messages_wake_who_waits_for_them",
+        name: "only_solicited_messages_notify_if_so_asked",
         place: Place::Connection,
         section: "10.8.7",
         says: "After a request for solicited completions only, a plain message makes no event, a \
@@ -86,7 +87,7 @@ pub(crate) const BEHAVIOURS: &[Behaviour] = &[
         rxe: None,
     },
     Behaviour {
-        name: "failures_wake_who_waits_for_solicited_messages",
+        name: "failures_notify_as_solicited_messages_do",
         place: Place::Connection,
         section: "10.8.7",
         says: "After a request for solicited completions only, a receive that is flushed makes \
@@ -188,7 +189,7 @@ fn unacknowledged_event(stage: &Stage) -> Observed {
     let destroyer = thread::spawn(move || {
         drop(qp);
         drop(recv_cq);
-        // The other end is gone if this took longer than anybody waits.
+        // The other end is gone if this took too long.
         let _ = sender.send(());
     });
     let waits = receiver.recv_timeout(Duration::from_millis(300)) == Err(RecvTimeoutError::Timeout);
@@ -217,16 +218,12 @@ fn with_channel(stage: &Stage) -> Result<(Pair, CompletionChannel), Failure> {
 
 /// Whether an event about that queue comes within a moment.
 fn is_told(channel: &CompletionChannel, cq: &CompletionQueue) -> Result<Outcome, Failure> {
-    let mut poll = libc::pollfd {
-        fd: channel.fd().as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    // SAFETY: the argument is one valid structure.
-    unsafe { libc::poll(&raw mut poll, 1, 300) };
-    Ok(Is(channel
-        .next_event()?
-        .is_some_and(|event| event.cq_id() == cq.id())))
+    let mut told = None;
+    wait_a_moment_until(|| {
+        told = channel.next_event()?.map(|event| event.cq_id());
+        Ok(told.is_some())
+    })?;
+    Ok(Is(told == Some(cq.id())))
 }
 
 fn armed(stage: &Stage) -> Observed {

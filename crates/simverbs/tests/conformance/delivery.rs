@@ -6,7 +6,7 @@ use crate::behaviour::Outcome::{Ended, Is, Nothing, State};
 use crate::behaviour::{Behaviour, Deviation, Observed, Outcome, Place};
 use crate::rig::{Pair, Setup, Stage, ends, quiet, soon};
 
-/// Nobody answers.
+/// The peer does not answer.
 const UNREACHED: &[Outcome] = &[
     Ended(1, WcStatus::RETRY_EXC_ERR),
     State(QueuePairState::ERR),
@@ -89,9 +89,9 @@ pub(crate) const BEHAVIOURS: &[Behaviour] = &[
         psn_behind,
     ),
     unreached(
-        "a_wrong_queue_pair_number_reaches_nobody",
+        "a_wrong_queue_pair_number_is_not_answered",
         "9.7.6.1.3",
-        "The number is nobody's: the sender gives up in the end.",
+        "No queue pair has the number: the sender gives up in the end.",
         wrong_number,
     ),
     Behaviour {

@@ -1,7 +1,7 @@
 //! How verbs behave: observed by one program on simulated and on real devices, and compared with
 //! what the InfiniBand specification says.
 //!
-//! Without `IBNET_TEST_DEVICES` two simulated devices are used. With it, the first device that it
+//! Without `IBNET_TEST_DEVICES` two simulated devices are used, free-running and stepped. With it, the first device that it
 //! names, and the first pair of `IBNET_TEST_PAIRS` (`a:b`), as libibverbs has them.
 //!
 //! A behaviour is a line of what is demanded, a function that makes it happen and gives what it
@@ -26,6 +26,7 @@ mod slots;
 mod states;
 mod table;
 mod transfer;
+mod wrapper;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -47,6 +48,7 @@ const SUBJECTS: &[(&str, &[Behaviour])] = &[
     ("Flushing", flushing::BEHAVIOURS),
     ("Completion queues", completions::BEHAVIOURS),
     ("Objects and queries", objects::BEHAVIOURS),
+    ("What `verbs` makes of it", wrapper::BEHAVIOURS),
 ];
 
 /// How one observation turned out.
@@ -83,7 +85,7 @@ fn main() -> ExitCode {
 
 /// Observes all behaviours whose name contains `filter`. Gives how many failed.
 fn run(filter: Option<&str>) -> Result<usize, Failure> {
-    let devices = Devices::from_env()?;
+    let all = Devices::from_env()?;
     let is_wanted = |name: &str| filter.is_none_or(|part| name.contains(part));
     let (mut passed, mut failed) = (0, 0);
     let mut count = |verdict: Verdict| {
@@ -102,12 +104,14 @@ fn run(filter: Option<&str>) -> Result<usize, Failure> {
             .iter()
             .filter(|behaviour| is_wanted(behaviour.name))
         {
-            for names in devices.stages(behaviour.place) {
-                count(observe(&devices, &names, behaviour));
+            for devices in &all {
+                for names in devices.stages(behaviour.place) {
+                    count(observe(devices, &names, behaviour));
+                }
             }
         }
     }
-    if matches!(devices, Devices::Simulated) && is_wanted(DOCUMENTATION) {
+    if matches!(all[..], [Devices::Simulated { .. }, ..]) && is_wanted(DOCUMENTATION) {
         announce(DOCUMENTATION);
         count(check_documentation());
     }
@@ -115,7 +119,7 @@ fn run(filter: Option<&str>) -> Result<usize, Failure> {
     Ok(failed)
 }
 
-/// Whoever watches a test that hangs knows which it is.
+/// Says which test it is, so that one that hangs is known.
 fn announce(test: &str) {
     print!("test {test} ... ");
     // The line then comes with the verdict.

@@ -4,10 +4,10 @@ use ibnet_verbs::{SendRequest, WcStatus};
 
 use crate::behaviour::Outcome::{Accepted, Ended, Errno, Is, Nothing};
 use crate::behaviour::{Behaviour, Deviation, Failure, Observed, Outcome, Place, answer};
-use crate::rig::{End, Pair, Setup, Stage, ends, quiet, wait_until};
+use crate::rig::{End, Pair, Setup, Stage, ends, quiet, settle, wait_until};
 
-const EARLY: &str = "gives a place back as soon as the peer has acknowledged the request, whoever \
-                     has polled what";
+const EARLY: &str = "gives a place back as soon as the peer has acknowledged the request, \
+                     polled or not";
 
 pub(crate) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour {
@@ -109,7 +109,7 @@ fn unpolled_hold(stage: &Stage) -> Observed {
     let places = fill(&a, &b, last, true)?;
     let arrived = wait_until(|| Ok(b.memory.holds(1, 1, 1)))?;
     // The acknowledgement of the last is under way.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    settle();
     let refused = one_more(&a, &b);
     let all = ends(&a.send_cq, places)?;
     let are_good = all

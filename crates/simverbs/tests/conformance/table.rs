@@ -19,7 +19,7 @@ IBNET_TEST_DEVICES=mlx5_0 IBNET_TEST_PAIRS=mlx5_0:mlx5_1 \\
     cargo test -p ibnet-simverbs --test conformance            # on real ones
 ```
 
-In the Soft-RoCE machine it is the scenario `verbs/conformance`. What concerns connections is observed
+The simulated ones are observed twice, free-running and stepped. In the Soft-RoCE machine it is the scenario `verbs/conformance`. What concerns connections is observed
 twice: between two queue pairs of one device, and between the two devices of a pair.
 
 Sections are those of the InfiniBand Architecture Specification, volume 1; where it says nothing, the

@@ -277,7 +277,7 @@ fn fence(stage: &Stage) -> Observed {
     Ok(outcomes)
 }
 
-/// Nobody's memory.
+/// No memory at all.
 const NOWHERE: RemoteAddress = RemoteAddress {
     address: 0,
     rkey: 0,

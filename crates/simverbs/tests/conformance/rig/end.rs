@@ -9,7 +9,7 @@ use ibnet_verbs::{
 
 use super::memory::Memory;
 use super::stage::Stage;
-use super::wait::event_about;
+use super::wait::{event_about, wait_a_moment_until};
 use crate::behaviour::{Failure, Outcome};
 
 /// The port that is used of each device.
@@ -175,12 +175,7 @@ impl End {
     /// Waits until the queue pair is in a state, and gives the one that it is in at last: a peer
     /// may fail a moment after it has answered.
     pub(crate) fn state_at_last(&self, state: QueuePairState) -> Result<Outcome, Failure> {
-        for _ in 0..100 {
-            if self.qp.state()? == state {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        wait_a_moment_until(|| Ok(self.qp.state()? == state))?;
         self.state()
     }
 

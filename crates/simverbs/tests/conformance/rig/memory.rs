@@ -51,8 +51,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and no region of it is left: whoever registers it keeps it
-        // longer than the region.
+        // SAFETY: mapped by `new`, and no region of it is left: the registering code keeps
+        // it longer than the region.
         unsafe { libc::munmap(self.start.cast(), self.length) };
     }
 }

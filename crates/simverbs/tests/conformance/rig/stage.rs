@@ -1,5 +1,7 @@
 //! [`Stage`]: the one or two devices that a behaviour is observed on.
 
+use std::cell::RefCell;
+
 use ibnet_simverbs::{DeviceSpec, Fabric, PortSpec};
 use ibnet_verbs::{Context, Library, Mtu};
 
@@ -10,8 +12,8 @@ const RXE_VENDOR: u32 = 0xff_ffff;
 
 /// Where behaviours are observed.
 pub(crate) enum Devices {
-    /// On devices that are simulated, new ones for each behaviour.
-    Simulated,
+    /// On devices that are simulated, new ones for each behaviour, in one of the two ways to run.
+    Simulated { is_stepped: bool },
     /// On devices of this machine.
     Real {
         library: Library,
@@ -31,8 +33,9 @@ pub(crate) struct Stage {
 }
 
 impl Devices {
-    /// The devices that `IBNET_TEST_DEVICES` and `IBNET_TEST_PAIRS` name, else simulated ones.
-    pub(crate) fn from_env() -> Result<Self, Failure> {
+    /// The devices that `IBNET_TEST_DEVICES` and `IBNET_TEST_PAIRS` name, else simulated ones, of
+    /// both kinds.
+    pub(crate) fn from_env() -> Result<Vec<Self>, Failure> {
         let list = |name| {
             let text = std::env::var(name).unwrap_or_default();
             let items = text.split(',').map(str::trim);
@@ -41,7 +44,9 @@ impl Devices {
         };
         let names = list("IBNET_TEST_DEVICES");
         if names.is_empty() {
-            return Ok(Self::Simulated);
+            return Ok([false, true]
+                .map(|is_stepped| Self::Simulated { is_stepped })
+                .into());
         }
         let mut pairs = Vec::new();
         for pair in list("IBNET_TEST_PAIRS") {
@@ -51,18 +56,18 @@ impl Devices {
             pairs.push((one.to_owned(), other.to_owned()));
         }
         let library = Library::load()?;
-        Ok(Self::Real {
+        Ok(vec![Self::Real {
             library,
             names,
             pairs,
-        })
+        }])
     }
 
     /// The names of the devices for each observation of a behaviour.
     pub(crate) fn stages(&self, place: Place) -> Vec<[String; 2]> {
         let alone = |name: &str| [name.to_owned(), name.to_owned()];
         let (first, pair) = match self {
-            Self::Simulated => ("sim0", Some(["sim0".to_owned(), "sim1".to_owned()])),
+            Self::Simulated { .. } => ("sim0", Some(["sim0".to_owned(), "sim1".to_owned()])),
             Self::Real { names, pairs, .. } => {
                 let pair = pairs
                     .first()
@@ -75,27 +80,35 @@ impl Devices {
         std::iter::once(alone(first)).chain(pair).collect()
     }
 
+    pub(crate) fn open_named(library: &Library, name: &str) -> Result<Context, Failure> {
+        let devices = library.devices()?;
+        let device = devices.iter().find(|device| device.name() == name);
+        Ok(device.ok_or_else(|| format!("no device {name}"))?.open()?)
+    }
+
     /// Opens the devices of one observation.
     pub(crate) fn open(&self, names: &[String; 2]) -> Result<Stage, Failure> {
         let fabric = match self {
-            Self::Simulated => Some(simulated()?),
+            Self::Simulated { is_stepped } => Some(simulated(*is_stepped)?),
             Self::Real { .. } => None,
         };
         let library = match (self, &fabric) {
             (Self::Real { library, .. }, _) => library.clone(),
-            (Self::Simulated, Some(fabric)) => fabric.library(),
-            (Self::Simulated, None) => return Err("there is no fabric".into()),
+            (Self::Simulated { .. }, Some(fabric)) => fabric.library(),
+            (Self::Simulated { .. }, None) => return Err("there is no fabric".into()),
         };
-        let devices = library.devices()?;
-        let open = |name: &String| -> Result<Context, Failure> {
-            let device = devices.iter().find(|device| device.name() == name);
-            Ok(device.ok_or_else(|| format!("no device {name}"))?.open()?)
-        };
-        let contexts = [open(&names[0])?, open(&names[1])?];
-        let title = match names[0] == names[1] {
+        let contexts = [
+            Self::open_named(&library, &names[0])?,
+            Self::open_named(&library, &names[1])?,
+        ];
+        let mut title = match names[0] == names[1] {
             true => names[0].clone(),
             false => names.join("-"),
         };
+        if matches!(self, Self::Simulated { is_stepped: true }) {
+            title += ", stepped";
+            STEPPED.set(fabric.clone());
+        }
         Ok(Stage {
             contexts,
             title,
@@ -106,17 +119,34 @@ impl Devices {
 
 /// Two adapters whose MTU and longest message are those of Soft-RoCE, so that what depends on them
 /// can be observed on both.
-fn simulated() -> Result<Fabric, Failure> {
+fn simulated(is_stepped: bool) -> Result<Fabric, Failure> {
     let port = || {
         PortSpec::roce()
             .mtu(Mtu::MTU_4096, Mtu::MTU_4096)
             .max_message(8 << 20)
     };
     let device = |name: &str| DeviceSpec::roce(name).ports([port()]);
-    Ok(Fabric::builder()
+    let fabric = Fabric::builder()
         .device(device("sim0"))
         .device(device("sim1"))
-        .build()?)
+        .sysfs();
+    let fabric = if is_stepped {
+        fabric.stepped(1)
+    } else {
+        fabric
+    };
+    Ok(fabric.build()?)
+}
+
+thread_local! {
+    /// The fabric of the present observation, if it is stepped.
+    static STEPPED: RefCell<Option<Fabric>> = const { RefCell::new(None) };
+}
+
+/// Takes a step where nothing happens by itself: whether there was anything to do. None if time
+/// passes by itself.
+pub(super) fn step() -> Option<bool> {
+    STEPPED.with_borrow(|fabric| fabric.as_ref().map(Fabric::step))
 }
 
 impl Stage {
@@ -136,6 +166,7 @@ impl Stage {
             contexts, fabric, ..
         } = self;
         drop(contexts);
+        STEPPED.take();
         match fabric.map(|fabric| fabric.live_objects()) {
             Some(left) if !left.is_empty() => Err(format!("not destroyed: {left:?}").into()),
             _ => Ok(()),

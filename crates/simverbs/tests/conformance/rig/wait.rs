@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use ibnet_verbs::{AsyncEvent, CompletionQueue, Context, WorkCompletion};
 
+use super::stage::step;
 use crate::behaviour::{Failure, Outcome};
 
 /// How long something may take that has to come.
@@ -17,14 +18,28 @@ fn quiet_time() -> Duration {
     Duration::from_millis(if is_real { 150 } else { 40 })
 }
 
-/// How long something may take that needs nobody but the own device.
+/// How long something may take that needs the own device only.
 const SOON: Duration = Duration::from_secs(2);
 
 /// Waits until `condition` holds. False if it never does.
 pub(crate) fn wait_until(
+    condition: impl FnMut() -> Result<bool, Failure>,
+) -> Result<bool, Failure> {
+    wait_for_it(PATIENCE, condition)
+}
+
+/// The same for what follows at once, if at all.
+pub(crate) fn wait_a_moment_until(
+    condition: impl FnMut() -> Result<bool, Failure>,
+) -> Result<bool, Failure> {
+    wait_for_it(2 * quiet_time(), condition)
+}
+
+fn wait_for_it(
+    limit: Duration,
     mut condition: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<bool, Failure> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + limit;
     loop {
         if condition()? {
             return Ok(true);
@@ -33,8 +48,22 @@ pub(crate) fn wait_until(
             return Ok(false);
         }
         // The other end may be a thread of the kernel that needs this processor.
-        thread::sleep(Duration::from_micros(50));
+        pass(Duration::from_micros(50));
     }
+}
+
+/// Lets a moment pass. False if nothing can happen any more.
+fn pass(moment: Duration) -> bool {
+    step().unwrap_or_else(|| {
+        thread::sleep(moment);
+        true
+    })
+}
+
+/// Lets happen what is about to.
+pub(crate) fn settle() {
+    let deadline = Instant::now() + 2 * quiet_time();
+    while Instant::now() < deadline && pass(Duration::from_millis(1)) {}
 }
 
 /// Waits for `number` completions; fewer if the others do not come.
@@ -73,7 +102,7 @@ pub(crate) fn quiet(cq: &CompletionQueue) -> Result<Outcome, Failure> {
 }
 
 /// The next completion, or [`Outcome::Nothing`] if it takes longer than it can with any reason. For
-/// what some devices are known not to do, so that nobody waits for them all too long.
+/// what some devices are known not to do, so that they are not waited for all too long.
 pub(crate) fn soon(cq: &CompletionQueue) -> Result<Outcome, Failure> {
     within(cq, SOON)
 }
@@ -85,7 +114,9 @@ fn within(cq: &CompletionQueue, limit: Duration) -> Result<Outcome, Failure> {
         if let Some(completion) = cq.poll(&mut batch)?.first() {
             return Ok(ended(completion));
         }
-        thread::sleep(Duration::from_millis(1));
+        if !pass(Duration::from_millis(1)) {
+            break;
+        }
     }
     Ok(Outcome::Nothing)
 }
@@ -104,7 +135,8 @@ pub(crate) fn event_about(
         match context.next_event()? {
             Some(event) if is_meant(&event) => return Ok(Outcome::Event(event.kind())),
             Some(_) => {}
-            None => thread::sleep(Duration::from_millis(1)),
+            None if pass(Duration::from_millis(1)) => {}
+            None => break,
         }
     }
     Ok(Outcome::Nothing)

@@ -47,31 +47,6 @@ fn indices(entries: &[GidTableEntry]) -> Vec<(u32, GidType)> {
 }
 
 #[test]
-fn every_way_of_reading_gives_the_same_entries() {
-    use GidType::{RoceV1, RoceV2};
-    use OptionalFunction::{QueryGidEx, QueryGidTable};
-    let ways: [&[OptionalFunction]; 3] = [&[], &[QueryGidTable], &[QueryGidTable, QueryGidEx]];
-    for missing in ways {
-        let builder = builder(slots()).sysfs();
-        let builder = missing
-            .iter()
-            .copied()
-            .fold(builder, FabricBuilder::without);
-        let (_fabric, context) = open(builder);
-        assert_eq!(context.port(2).unwrap().gid_table_len, 8);
-        let entries = readable(&context, 2);
-        let expected = [(0, RoceV1), (2, RoceV2), (4, RoceV2), (5, RoceV2)];
-        assert_eq!(indices(&entries), expected, "without {missing:?}");
-        assert_eq!(entries[0].gid.to_string(), "::ffff:192.0.2.1");
-        assert_eq!(
-            entries[0].netdev.as_ref().and_then(|netdev| netdev.index),
-            Some(1)
-        );
-        assert_eq!(entries[3].netdev, None);
-    }
-}
-
-#[test]
 fn a_table_without_holes_is_read_at_once() {
     let (fabric, context) = open(builder([slots()[0], slots()[2]]));
     let read = fabric.library().functions().query_gid_table.unwrap();
@@ -86,17 +61,6 @@ fn a_table_without_holes_is_read_at_once() {
     assert_eq!(read(5), -(libc::EINVAL as isize));
     assert_eq!(entries[5].port_num, 2);
     assert_eq!(entries[5].gid_index, 1);
-}
-
-#[test]
-fn single_entries_are_read_or_not() {
-    let (_fabric, context) = open(builder(slots()));
-    assert!(context.gid(2, 1).unwrap().is_zero());
-    assert!(context.gid(2, 7).unwrap().is_zero());
-    for (port, index) in [(2, 3), (2, 8), (0, 0), (3, 0)] {
-        let error = context.gid(port, index).unwrap_err();
-        assert_eq!(error.errno(), Some(libc::EINVAL), "{port} {index}");
-    }
 }
 
 #[test]

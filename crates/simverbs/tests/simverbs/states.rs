@@ -1,10 +1,9 @@
-//! The states of a queue pair, the steps between them, and what each step demands.
+//! The states of a queue pair, beyond what `conformance` observes on all devices.
 
 use ibnet_simverbs::{DeviceSpec, Fabric, GidSlot, PortSpec, When};
 use ibnet_verbs::sys::{ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_state};
 use ibnet_verbs::{
-    Access, Destination, EventType, InitAttributes, Mtu, QueuePair, QueuePairState, ReadyToReceive,
-    RecvRequest, SendRequest, WcStatus,
+    Access, Destination, EventType, InitAttributes, QueuePair, SendRequest, WcStatus,
 };
 
 use crate::pairs::{End, Pair, Setup, open_all, two_roce};
@@ -24,85 +23,11 @@ fn to(state: u32) -> ibv_qp_attr {
 }
 
 #[test]
-fn the_whole_circle_and_back() {
+fn attributes_change_without_a_change_of_state() {
     let setup = Setup::default();
     let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
     let Pair { a, b, .. } = &pair;
-    let state = || a.qp.state().unwrap();
-    assert_eq!(state(), QueuePairState::RESET);
-    for _ in 0..2 {
-        a.init(&setup).unwrap();
-        assert_eq!(state(), QueuePairState::INIT);
-        // INIT to INIT changes attributes.
-        a.init(&setup).unwrap();
-        a.qp.to_rtr(&a.to_rtr(b, &setup)).unwrap();
-        // Programs may look at the structure itself.
-        // SAFETY: the queue pair exists.
-        assert_eq!(unsafe { (*a.qp.as_raw()).state }, ibv_qp_state::IBV_QPS_RTR);
-        assert_eq!(state(), QueuePairState::RTR);
-        a.qp.to_rts(&End::ready_to_send(&setup)).unwrap();
-        let now = a.qp.query().unwrap();
-        assert_eq!(now.state, QueuePairState::RTS);
-        assert_eq!(now.remote_qp, b.qp.number());
-        assert_eq!((now.mtu, now.port), (Mtu::MTU_1024, 1));
-        assert_eq!((now.send_psn, now.receive_psn), (setup.psn, setup.psn));
-        assert_eq!((now.timeout, now.retry_count, now.rnr_retry), (6, 3, 7));
-        assert_eq!((now.max_rd_atomic, now.max_dest_rd_atomic), (4, 4));
-        assert_eq!(now.address, a.to_rtr(b, &setup).address);
-        a.qp.to_error().unwrap();
-        assert_eq!(state(), QueuePairState::ERR);
-        a.qp.to_error().unwrap();
-        a.init(&setup).unwrap_err();
-        a.qp.to_reset().unwrap();
-        assert_eq!(state(), QueuePairState::RESET);
-    }
-    assert_eq!(a.qp.to_error().unwrap_err().errno(), Some(libc::EINVAL));
-    pair.finish();
-}
-
-#[test]
-fn steps_cannot_be_skipped() {
-    let setup = Setup::default();
-    let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
-    let Pair { a, b, .. } = &pair;
-    let rtr = a.to_rtr(b, &setup);
-    let rts = End::ready_to_send(&setup);
-    assert_eq!(a.qp.to_rtr(&rtr).unwrap_err().errno(), Some(libc::EINVAL));
-    a.qp.to_rts(&rts).unwrap_err();
     a.init(&setup).unwrap();
-    a.qp.to_rts(&rts).unwrap_err();
-    a.qp.to_rtr(&rtr).unwrap();
-    a.qp.to_rtr(&rtr).unwrap_err();
-    a.init(&setup).unwrap_err();
-    a.qp.to_rts(&rts).unwrap();
-    a.qp.to_rtr(&rtr).unwrap_err();
-}
-
-#[test]
-fn every_step_needs_all_its_attributes_and_allows_no_others() {
-    let setup = Setup::default();
-    let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
-    let Pair { a, b, .. } = &pair;
-    let mut init = ibv_qp_attr {
-        port_num: 1,
-        ..to(ibv_qp_state::IBV_QPS_INIT)
-    };
-    let needed = [
-        bits::IBV_QP_PORT,
-        bits::IBV_QP_PKEY_INDEX,
-        bits::IBV_QP_ACCESS_FLAGS,
-    ];
-    let all = needed
-        .iter()
-        .fold(bits::IBV_QP_STATE.0, |all, bit| all | bit.0);
-    for bit in needed {
-        assert_eq!(modify(&a.qp, &mut init, all & !bit.0), libc::EINVAL);
-    }
-    for extra in [bits::IBV_QP_AV, bits::IBV_QP_TIMEOUT, bits::IBV_QP_QKEY] {
-        assert_eq!(modify(&a.qp, &mut init, all | extra.0), libc::EINVAL);
-    }
-    assert_eq!(modify(&a.qp, &mut init, all), 0);
-    // Without the state in the mask the attributes of the present state can be changed.
     let mut access = ibv_qp_attr {
         qp_access_flags: 2,
         ..Default::default()
@@ -115,107 +40,51 @@ fn every_step_needs_all_its_attributes_and_allows_no_others() {
     );
 
     a.qp.to_rtr(&a.to_rtr(b, &setup)).unwrap();
+    // Programs may look at the structure itself.
+    // SAFETY: the queue pair exists.
+    assert_eq!(unsafe { (*a.qp.as_raw()).state }, ibv_qp_state::IBV_QPS_RTR);
     a.qp.to_rts(&End::ready_to_send(&setup)).unwrap();
     let mut timer = ibv_qp_attr {
         min_rnr_timer: 9,
-        cur_qp_state: ibv_qp_state::IBV_QPS_RTR,
+        cur_qp_state: ibv_qp_state::IBV_QPS_RTS,
         ..Default::default()
     };
     let with_current = bits::IBV_QP_MIN_RNR_TIMER.0 | bits::IBV_QP_CUR_STATE.0;
-    assert_eq!(modify(&a.qp, &mut timer, with_current), libc::EINVAL);
-    timer.cur_qp_state = ibv_qp_state::IBV_QPS_RTS;
     assert_eq!(modify(&a.qp, &mut timer, with_current), 0);
     assert_eq!(a.qp.query().unwrap().min_rnr_timer, 9);
 }
 
 #[test]
-fn values_are_bounded() {
+fn an_address_must_be_of_the_port_and_known() {
     let setup = Setup::default();
     let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
     let Pair { a, b, .. } = &pair;
-    let init = InitAttributes {
+    let bind = InitAttributes {
         port: 1,
         pkey_index: 0,
-        access: Access::REMOTE_WRITE,
+        access: Access::MW_BIND,
     };
-    for wrong in [
-        InitAttributes { port: 0, ..init },
-        InitAttributes { port: 2, ..init },
-        InitAttributes {
-            pkey_index: 1,
-            ..init
-        },
-        InitAttributes {
-            access: Access::MW_BIND,
-            ..init
-        },
-    ] {
-        assert_eq!(
-            a.qp.to_init(&wrong).unwrap_err().errno(),
-            Some(libc::EINVAL),
-            "{wrong:?}"
-        );
-    }
-    a.qp.to_init(&init).unwrap();
+    assert_eq!(a.qp.to_init(&bind).unwrap_err().errno(), Some(libc::EINVAL));
+    a.init(&setup).unwrap();
 
     let rtr = a.to_rtr(b, &setup);
-    let route = rtr.address.destination.route.unwrap();
-    let with_route = |route| {
-        let mut changed = rtr;
-        changed.address.destination = Destination::global(route);
-        changed
-    };
     let mut other_port = rtr;
     other_port.address.port = 2;
     let mut by_lid = rtr;
     by_lid.address.destination = Destination::infiniband(1, None);
-    for wrong in [
-        // The port's active MTU is 1024.
-        ReadyToReceive {
-            mtu: Mtu::MTU_2048,
-            ..rtr
-        },
-        ReadyToReceive {
-            mtu: Mtu::from_raw(0),
-            ..rtr
-        },
-        ReadyToReceive {
-            max_dest_rd_atomic: 17,
-            ..rtr
-        },
-        with_route(ibnet_verbs::GlobalRoute {
-            sgid_index: 4,
-            ..route
-        }),
-        with_route(ibnet_verbs::GlobalRoute {
-            sgid_index: 200,
-            ..route
-        }),
-        other_port,
-        by_lid,
-    ] {
-        assert_eq!(
-            a.qp.to_rtr(&wrong).unwrap_err().errno(),
-            Some(libc::EINVAL),
-            "{wrong:?}"
-        );
-    }
-    // Nobody has that address.
-    let stranger = GidSlot::roce_v2([10, 9, 9, 9].into()).gid().unwrap();
-    let unknown = with_route(ibnet_verbs::GlobalRoute {
-        dgid: stranger,
-        ..route
+    let mut stranger = rtr;
+    stranger.address.destination = Destination::global(ibnet_verbs::GlobalRoute {
+        dgid: GidSlot::roce_v2([10, 9, 9, 9].into()).gid().unwrap(),
+        ..rtr.address.destination.route.unwrap()
     });
-    assert_eq!(
-        a.qp.to_rtr(&unknown).unwrap_err().errno(),
-        Some(libc::ETIMEDOUT)
-    );
+    for (wrong, errno) in [
+        (other_port, libc::EINVAL),
+        (by_lid, libc::EINVAL),
+        (stranger, libc::ETIMEDOUT),
+    ] {
+        assert_eq!(a.qp.to_rtr(&wrong).unwrap_err().errno(), Some(errno));
+    }
     a.qp.to_rtr(&rtr).unwrap();
-    let mut rts = End::ready_to_send(&setup);
-    rts.max_rd_atomic = 17;
-    assert_eq!(a.qp.to_rts(&rts).unwrap_err().errno(), Some(libc::EINVAL));
-    rts.max_rd_atomic = 16;
-    a.qp.to_rts(&rts).unwrap();
 }
 
 #[test]
@@ -248,41 +117,6 @@ fn a_port_that_demands_a_global_route_gets_one() {
 }
 
 #[test]
-fn requests_are_taken_only_in_the_right_states() {
-    let setup = Setup::default();
-    let pair = Pair::unconnected(two_roce().stepped(1).build().unwrap(), &setup);
-    let Pair { a, b, fabric } = &pair;
-    let send = || a.send(&mut [SendRequest::write(1, None, b.remote(0)).signaled()]);
-    let receive = || a.receive(&mut [RecvRequest::new(2)]);
-    let refused = |result: Result<(), ibnet_verbs::PostError>| {
-        let error = result.unwrap_err();
-        assert_eq!((error.errno(), error.accepted), (Some(libc::EINVAL), 0));
-    };
-    refused(send());
-    refused(receive());
-    a.init(&setup).unwrap();
-    refused(send());
-    receive().unwrap();
-    a.qp.to_rtr(&a.to_rtr(b, &setup)).unwrap();
-    refused(send());
-    receive().unwrap();
-    a.qp.to_rts(&End::ready_to_send(&setup)).unwrap();
-    send().unwrap();
-    a.qp.to_error().unwrap();
-    // In ERR both are taken, and flushed.
-    send().unwrap();
-    receive().unwrap();
-    fabric.run_until_idle();
-    let outcomes = a.outcomes();
-    assert_eq!(outcomes.len(), 5);
-    assert!(
-        outcomes
-            .iter()
-            .all(|(_, status)| *status == WcStatus::WR_FLUSH_ERR)
-    );
-}
-
-#[test]
 fn a_draining_queue_finishes_what_it_began_and_begins_nothing() {
     let setup = Setup::default();
     let pair = Pair::stepped(5, &setup);
@@ -292,7 +126,7 @@ fn a_draining_queue_finishes_what_it_began_and_begins_nothing() {
     fabric.run_until_idle();
     assert_eq!(a.outcomes().len(), 1);
 
-    // Nobody is told who did not ask for it.
+    // Without being asked for there is no event.
     assert_eq!(
         modify(
             &a.qp,

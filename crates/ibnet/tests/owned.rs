@@ -33,7 +33,7 @@ fn a_ticket_is_good_for_its_own_connection_only() {
     assert!(matches!(failed.error, Error::InvalidArgument(_)));
     let failed = other_receiving.finish(receive).try_now().unwrap_err();
     assert!(matches!(failed.error, Error::InvalidArgument(_)));
-    // Whoever has the right ticket is not disturbed.
+    // The owner of the right ticket is not disturbed.
     other_sending.finish(other_send).wait().unwrap();
     other_receiving.finish(other_receive).wait().unwrap();
 }
@@ -174,7 +174,7 @@ fn whichever_comes_first_is_finished_first() {
 }
 
 #[test]
-fn receives_that_nobody_asks_for_do_not_stop_the_others() {
+fn receives_that_are_not_asked_for_do_not_stop_the_others() {
     let fabric = fabric(1, 1);
     let (mut sending, mut receiving) = connection(&fabric);
     let send = |sending: &mut SendConnection, bytes: usize, tag| {
@@ -232,7 +232,7 @@ fn what_the_receiver_has_taken_is_done_although_the_acknowledgement_is_lost() {
     assert_eq!(receiving.finish(receive).wait().unwrap()[..], *b"arrived!");
     assert_eq!(lost.struck(), 1);
     receiving.close().unwrap();
-    // The request's own completion is an error; the farewell says that it was taken.
+    // The request's own completion is an error; the Close says that it was taken.
     sending.finish(send).wait().unwrap();
 }
 

@@ -38,7 +38,7 @@ impl Memory {
 }
 
 #[test]
-fn a_part_shares_the_registration_of_the_whole_while_somebody_has_the_whole() {
+fn a_part_shares_the_registration_of_the_whole_while_the_whole_is_used() {
     // Pitfalls 57 and 66.
     let fabric = fabric(1000);
     let (_sending, receiving) = connection(&fabric);

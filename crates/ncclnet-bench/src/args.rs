@@ -58,7 +58,7 @@ Where the two ends are:
   --one-thread             Both in one thread: what the network costs the processor
                            (the default is two processes on this host)
   --connect HOST:PORT      One here and one at a host that runs with --listen; it knows the same labels
-  --listen ADDRESS:PORT    Serve such runs. Whoever can connect there can use it: no untrusted networks
+  --listen ADDRESS:PORT    Serve such runs. All that can connect there can use it: no untrusted networks
   --device NAME[,NAME]     The device, or that of the sending and that of the receiving end.
                            NAME+NAME is a device made of several
   --merged NAME+NAME       In one thread: repeat with this device made of two

@@ -148,7 +148,7 @@ fn show(report: &Report, output: &Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes to standard output. That nobody reads it any more is no failure.
+/// Writes to standard output. That it is not read any more is no failure.
 fn say(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     match output

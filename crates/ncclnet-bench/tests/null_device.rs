@@ -20,7 +20,7 @@ fn plugin() -> PathBuf {
     plugin
 }
 
-/// The program, on the null device and without the settings of whoever runs the test.
+/// The program, on the null device and without the settings of the environment.
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ncclnet-bench"));
     for (name, _) in std::env::vars_os() {

@@ -1,6 +1,6 @@
 //! The plugin of `ncclnet-ffi` on simulated devices, as a shared library for tests.
 //!
-//! It exports the same tables, and whoever loads it finds the devices of a simulated fabric instead
+//! It exports the same tables, and its user finds the devices of a simulated fabric instead
 //! of the machine's: `sim0` and `sim1`, both RoCE, or those that `NCCLNET_SIM_DEVICES` names
 //! (`sim0,sim1`; a name may be followed by `:roce` or `:infiniband`). They belong to the process that
 //! loads the library, so both ends of a connection must be in it.
@@ -9,7 +9,7 @@
 //! `NCCLNET_SIM_SYSFS` names: their PCI addresses, and whether a peer-memory module is loaded, so that GPU
 //! memory can be registered, which host memory plays. Without the variable it is the machine's own.
 //!
-//! Nobody needs this to run jobs. The real plugin has no trace of it.
+//! Jobs do not need this. The real plugin has no trace of it.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -42,7 +42,7 @@ extern "C" fn provide_devices() {
     match fabric(&names, sysfs.as_deref()) {
         Ok(fabric) => ncclnet_ffi::use_library(FABRIC.get_or_init(|| fabric).library()),
         Err(problem) => {
-            // There is nobody to return an error to, and going on would end on real devices.
+            // There is no caller to return an error to, and going on would end on real devices.
             eprintln!("{DEVICES}={names}: {problem}");
             std::process::abort();
         }

@@ -116,7 +116,7 @@ fn parts_of_what_is_registered_cost_nothing() {
     ];
     assert_eq!(registrations(), 1);
 
-    // The last one to go takes the registration along, whoever made it.
+    // The last one to go takes the registration along, whichever made it.
     deregister(first.1, whole);
     for (left, (communicator, region)) in (0..parts.len()).rev().zip(parts) {
         assert_eq!(registrations(), 1, "{} to go", left + 1);

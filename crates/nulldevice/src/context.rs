@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
     _event: *mut ibv_async_event,
 ) -> c_int {
     let mut count = 0_u64;
-    // SAFETY: the caller's handle, and a place for the eight bytes that an eventfd gives. Nobody
+    // SAFETY: the caller's handle, and a place for the eight bytes that an eventfd gives. Nothing
     // writes to the descriptor, so that the call can only wait or fail, which sets `errno`.
     let read = unsafe {
         libc::read(

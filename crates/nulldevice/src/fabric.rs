@@ -6,7 +6,7 @@ use crate::owner;
 use crate::queue_pair::NullQp;
 
 /// Numbers begin here: at another place in each process, so that one of another process, or a small one
-/// that went astray, finds nobody.
+/// that went astray, finds no queue pair.
 fn first_number() -> u32 {
     const PROCESSES: u32 = 1 << 10;
     const EACH: u32 = 1 << 14;

@@ -19,16 +19,16 @@ pub(crate) fn check() {
     }
 }
 
-/// Nobody posts or polls any more: the next thread may begin.
+/// This thread does not post or poll any more: the next one may begin.
 pub(crate) fn release() {
     OWNER.store(ptr::null_mut(), Ordering::Relaxed);
 }
 
 #[cold]
 fn claim(here: *mut u8) {
-    let nobody = ptr::null_mut();
+    let no_owner = ptr::null_mut();
     if OWNER
-        .compare_exchange(nobody, here, Ordering::Relaxed, Ordering::Relaxed)
+        .compare_exchange(no_owner, here, Ordering::Relaxed, Ordering::Relaxed)
         .is_err()
     {
         eprintln!("null device: a second thread posts or polls, which this device is not made for");

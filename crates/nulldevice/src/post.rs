@@ -263,7 +263,7 @@ unsafe fn complete(qp: *mut NullQp, request: &ibv_send_wr, opcode: u32, byte_len
 /// The caller's handle.
 #[cold]
 unsafe fn find_peer(qp: *mut NullQp) -> Result<*mut NullQp, Outcome> {
-    // SAFETY: the caller's handle; whoever is in the table is alive.
+    // SAFETY: the caller's handle; what is in the table is alive.
     unsafe {
         let peer = fabric::find((*qp).peer_number());
         if peer.is_null() {
@@ -378,7 +378,7 @@ pub(crate) unsafe extern "C" fn post_recv(
             next = (*next).next;
         }
     }
-    // SAFETY: the caller's handle. Whoever waits takes itself off before it is destroyed.
+    // SAFETY: the caller's handle. What waits takes itself off before it is destroyed.
     unsafe {
         let waiting = (*qp).waiting;
         if !waiting.is_null() {

@@ -143,7 +143,7 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     }));
     match fabric::add(qp) {
         Some(number) => {
-            // SAFETY: the box was just made, and nobody else knows of it.
+            // SAFETY: the box was just made, and nothing else knows of it.
             unsafe { (*qp).raw.qp_num = number };
             qp.cast()
         }
@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     }
     remember(&mut this.attributes, &wanted, mask as u32);
     if this.can_receive() && !this.waiting.is_null() {
-        // SAFETY: whoever waits takes itself off before it is destroyed.
+        // SAFETY: what waits takes itself off before it is destroyed.
         unsafe { resume(std::mem::replace(&mut this.waiting, ptr::null_mut())) };
     }
     0

@@ -61,7 +61,7 @@ pub(crate) fn delivery(from: usize, bytes: &[u8]) -> String {
 
 /// How a role's lines and letters get to where they belong.
 pub(crate) trait Post: Send {
-    /// Hands a line to whoever runs the play.
+    /// Hands a line to the runner of the play.
     fn tell_runner(&self, line: &FromRole) -> Result<(), Failure>;
 
     /// Waits for the next letter: from whom, and what it says.

@@ -68,7 +68,7 @@ pub fn run(scenario: &Scenario, devices: &[String], simulation: &Arc<Simulation>
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| channel()).unzip();
     let (finished, endings) = channel();
     for (role, letters) in receivers.into_iter().enumerate() {
-        // Nobody keeps a sender to itself: when all others have left, waiting for mail ends.
+        // No role keeps a sender to itself: when all others have left, waiting for mail ends.
         let others = senders
             .iter()
             .enumerate()

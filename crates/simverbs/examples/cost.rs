@@ -109,7 +109,7 @@ impl End {
     }
 
     fn send(&self, chain: &mut [SendRequest]) -> Result<(), ibnet_verbs::PostError> {
-        // SAFETY: the memory is leaked, and nobody looks at it.
+        // SAFETY: the memory is leaked, and not looked at.
         unsafe { self.qp.post_send(chain) }
     }
 

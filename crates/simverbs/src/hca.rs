@@ -1,4 +1,4 @@
-//! [`Hca`] and [`HcaPort`]: devices and ports, as somebody with a hand on the hardware sees them.
+//! [`Hca`] and [`HcaPort`]: devices and ports, as a hand on the hardware sees them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Hca {
         self.fail_device(false);
     }
 
-    /// The device finds a queue pair broken: it goes to ERR, and whoever has made it gets
+    /// The device finds a queue pair broken: it goes to ERR, and its owner gets
     /// `IBV_EVENT_QP_FATAL`. False if the device has no queue pair of that number.
     pub fn fail_queue_pair(&self, number: u32) -> bool {
         let mut state = self.shared.lock();

@@ -26,7 +26,7 @@
 //!   that it did, or the test passes without having tested anything. What can never strike, such as
 //!   a fault on a device that is not there, panics.
 //! - **Hands on the hardware.** [`Fabric::hca`] pulls cables, changes addresses, removes devices. That
-//!   it hit somebody is told by [`Fabric::counters`]: of messages lost, by reason, and of events.
+//!   it hit something is told by [`Fabric::counters`]: of messages lost, by reason, and of events.
 //! - **What was set.** [`Hca::queue_pairs`] and [`Hca::regions`] tell what the device was given:
 //!   service levels, traffic classes, time-outs, partitions, access flags. The network works with
 //!   almost any of them, so that nothing else would notice a wrong one.
@@ -50,7 +50,7 @@
 //! start at a 64-byte line. See [`Faults::tear_messages`].)
 //!
 //! **Free-running** (the default): what is posted is carried out at once, in the thread that posts,
-//! and time is real. Timers are fired by whoever polls (and by a thread of the fabric's own once
+//! and time is real. Timers are fired by the threads that poll (and by a thread of the fabric's own once
 //! there is a completion channel, because its users sleep). For demonstrations, examples, benchmarks
 //! of what is built above, and tests with many threads. A small message costs 0.1 to 0.2 µs, large
 //! ones what copying them costs; `examples/cost.rs` measures it. One lock serves the whole fabric;

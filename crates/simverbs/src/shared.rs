@@ -84,7 +84,7 @@ impl Shared {
         state
     }
 
-    /// Wakes whoever waits in [`wait_until`](Self::wait_until).
+    /// Wakes the threads that wait in [`wait_until`](Self::wait_until).
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
     }

@@ -27,7 +27,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<Thread> {
     Ok(thread.thread().clone())
 }
 
-/// Whoever sets a timer or drops the fabric wakes the thread.
+/// Setting a timer and dropping the fabric wake the thread.
 fn run(fabric: &Weak<Shared>) {
     while let Some(shared) = fabric.upgrade() {
         let wait = shared.until_attention().unwrap_or(LONG);

@@ -1,4 +1,4 @@
-//! The table of libibverbs entry points: the seam between this crate and whoever implements the
+//! The table of libibverbs entry points: the seam between this crate and what implements the
 //! verbs.
 //!
 //! [`Library::load`](crate::Library::load) fills it from the system's libibverbs. A simulator or
@@ -86,7 +86,7 @@ functions! {
     /// # What is not in the table
     ///
     /// Posting, polling and requesting notification are not exported functions: they go through
-    /// `ibv_context.ops`. Whoever provides a table hands out contexts whose `ops` has `post_send`,
+    /// `ibv_context.ops`. The provider of a table hands out contexts whose `ops` has `post_send`,
     /// `post_recv`, `poll_cq` and `req_notify_cq`. Querying a port goes through the extended
     /// `query_port` of [`layout::VerbsContext`](crate::layout::VerbsContext) when the context says
     /// that it is extended (`abi_compat` all ones) and through [`query_port`](Self::query_port) else.

@@ -1,6 +1,6 @@
 //! C structures that the generated bindings lack.
 //!
-//! Both are part of the ABI between libibverbs and its users. They are public because whoever
+//! Both are part of the ABI between libibverbs and its users. They are public because code that
 //! provides a [`Functions`](crate::Functions) table from inside the process (a simulator, a
 //! test) has to hand out contexts and completions of exactly these shapes.
 

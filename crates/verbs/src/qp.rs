@@ -28,7 +28,7 @@ use crate::wr::{RecvRequest, SendRequest};
 /// [`to_rts`](Self::to_rts), with what the two ends have told each other. Requests may be posted
 /// from several threads at once; each queue carries them out in the order of the calls.
 ///
-/// It cannot be cloned: whoever owns it decides when the connection ends.
+/// It cannot be cloned: its owner decides when the connection ends.
 ///
 /// ```compile_fail,E0599
 /// fn two(qp: ibnet_verbs::QueuePair) -> (ibnet_verbs::QueuePair, ibnet_verbs::QueuePair) {

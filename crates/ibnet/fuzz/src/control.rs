@@ -1,4 +1,4 @@
-//! The control channel of a sender: any bytes, and farewells with any counts, against the requests
+//! The control channel of a sender: any bytes, and Close with any counts, against the requests
 //! that are under way.
 
 use super::input::Input;
@@ -13,7 +13,7 @@ use crate::wire::message::{Close, MAX_PATHS, Message};
 /// | byte, modulo 2 | arguments |
 /// |---|---|
 /// | 0 | the rest arrives as it is |
-/// | 1 | counts less one, as many counts (8 bytes): a farewell |
+/// | 1 | counts less one, as many counts (8 bytes): a Close |
 pub fn control(data: &[u8]) {
     let mut input = Input::new(data);
     let paths = 1 + input.below(MAX_PATHS);

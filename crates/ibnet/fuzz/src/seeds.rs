@@ -23,7 +23,7 @@ fn seeds() -> Vec<Seed> {
     seeds.extend(settings());
     seeds.extend(inboxes());
     seeds.extend(rings());
-    seeds.extend(farewells());
+    seeds.extend(closes());
     seeds
 }
 
@@ -271,7 +271,7 @@ fn rings() -> Vec<Seed> {
     ]
 }
 
-fn farewells() -> Vec<Seed> {
+fn closes() -> Vec<Seed> {
     let path = |posted: u16, acknowledged: u16| {
         [posted.to_le_bytes(), acknowledged.to_le_bytes()].concat()
     };

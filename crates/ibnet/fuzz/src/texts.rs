@@ -14,7 +14,7 @@ pub fn handle(data: &[u8]) {
     let Ok(handle) = Handle::from_bytes(data) else {
         return;
     };
-    // Every handle has one form, and leads to somebody.
+    // Every handle has one form, and leads to an address.
     assert_eq!(handle.to_bytes()[..], data[..Handle::SIZE]);
     let address = handle.address();
     assert!(address.port() != 0 && !address.ip().is_unspecified() && !address.ip().is_multicast());

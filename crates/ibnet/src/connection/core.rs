@@ -22,7 +22,7 @@ use crate::events::{CONTROL, ENDING, EventFlags, FATAL, Resources, Timer, Watch}
 use crate::wire::frame::Decoder;
 use crate::wire::message::{Close, Message, printable};
 
-/// How long one source of news waits for the other. After the peer's farewell completions may still
+/// How long one source of news waits for the other. After the peer's Close completions may still
 /// arrive: the device may hand over a completion a moment after it acknowledged the data to the
 /// peer. After a failed work request the news of the peer's death may: the kernel tears a killed
 /// process down piece by piece.
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     suspicion: Option<Ending>,
     failure: Option<Error>,
     notifies: bool,
-    /// For the end of the grace, if somebody waits for it.
+    /// For the end of the grace, if it is waited for.
     timer: Option<Timer>,
     names: Names,
     pub(crate) nic: Arc<Nic>,
@@ -209,7 +209,7 @@ impl Core {
         }
         // Every later call looks, and finds it.
         self.flags.raise(ENDING);
-        // Whoever called gets the error and decides whether it deserves a warning.
+        // The caller gets the error and decides whether it deserves a warning.
         tracing::debug!("the connection ends: {error}");
         self.failure = Some(error.clone());
         if self.ending.is_none() {
@@ -283,7 +283,7 @@ impl Core {
         self.flags.raise(ENDING);
     }
 
-    /// Looks at what the events thread has reported. Returns the peer's farewell when it has just
+    /// Looks at what the events thread has reported. Returns the peer's Close when it has just
     /// arrived.
     #[cold]
     pub(crate) fn handle_events(&mut self) -> Option<Close> {
@@ -300,13 +300,13 @@ impl Core {
         }
         // Cleared before reading: what arrives during the read raises it again.
         self.flags.clear(CONTROL);
-        let farewell = self.read_control();
+        let close = self.read_control();
         if self.ending.is_some() {
             self.flags.raise(ENDING);
         } else if let Err(error) = self.watch.rearm() {
             self.fail(error);
         }
-        farewell
+        close
     }
 
     /// The devices of this connection that fatal events have named.
@@ -355,7 +355,9 @@ impl Core {
                     continue;
                 }
                 Ok(Input::Nothing) => return None,
-                Ok(Input::End) => "it closed the control channel without a farewell".to_owned(),
+                Ok(Input::End) => {
+                    "it closed the control channel without a Close message".to_owned()
+                }
                 Err(error) => format!("control channel: {error}"),
             };
             self.end(Error::PeerLost {
@@ -399,7 +401,7 @@ impl Core {
         }
     }
 
-    /// Whether the peer has said farewell and the connection has not failed of it yet.
+    /// Whether the peer has sent its Close and the connection has not failed of it yet.
     pub(crate) fn peer_has_closed(&self) -> bool {
         let ending = self.ending.as_ref().map(|ending| &ending.error);
         matches!(ending, Some(Error::PeerClosed { .. }))
@@ -429,7 +431,7 @@ impl Core {
         Ok(self.suspicion.is_none())
     }
 
-    /// Says farewell and stops the queue pairs. What remains is dropped in the order of the fields.
+    /// Sends Close and stops the queue pairs. What remains is dropped in the order of the fields.
     ///
     /// Everything is attempted; the first error is returned. The peer may be gone already, which is
     /// no error.
@@ -448,7 +450,7 @@ impl Core {
                 .queue_message(&Message::Close(Close { parts_taken }));
             // A few bytes into an empty socket buffer: they fit, or the peer has stopped reading.
             if let Err(error) = self.channel.flush() {
-                tracing::debug!(%error, "farewell to {}", self.names.peer());
+                tracing::debug!(%error, "sending Close to {}", self.names.peer());
             }
         }
         outcome

@@ -91,7 +91,7 @@ impl CtsQueue {
         Ok(None)
     }
 
-    /// Whether messages have found no buffer of their tag for long enough that somebody should
+    /// Whether messages have found no buffer of their tag for long enough that the log should
     /// hear of it, though there is a group with free ones. Once for each time.
     pub(crate) fn is_stuck(&self) -> bool {
         self.misses == MANY_MISSES

@@ -11,11 +11,11 @@
 //!    memory.
 //! 2. *Memory of a request is left alone until the request is done.* Posting is unsafe for that: from
 //!    [`isend`](SendConnection::isend) until [`test`](SendConnection::test) reports the request as
-//!    done nobody writes to the bytes that are sent; from [`irecv`](RecvConnection::irecv) until its
-//!    `test` does, nobody reads or writes the buffers. Meanwhile the regions live; requests do not
+//!    done the bytes that are sent are not written to; from [`irecv`](RecvConnection::irecv) until its
+//!    `test` does, the buffers are neither read nor written. Meanwhile the regions live; requests do not
 //!    hold them.
 //! 3. *After an error or without a `test` the end is the connection's.* A request that ends with an
-//!    error, or that nobody asks for any more, keeps its claim on memory and regions until the
+//!    error, or that is not asked for any more, keeps its claim on memory and regions until the
 //!    connection is closed or dropped.
 //! 4. *One thread at a time* calls the functions of a connection (`&mut self` sees to it in Rust; a C
 //!    interface must hand it on). Registering and deregistering are for any thread at any time.
@@ -36,7 +36,7 @@
 //! | [`close`](SendConnection::close), drop | no | the first error; everything is torn down all the same | never |
 //!
 //! A small message that `isend` has taken for a group of receives may be posted only when the group's
-//! last one is there, or when `test` is called for a request that is not done. Whoever sends and then
+//! last one is there, or when `test` is called for a request that is not done. A program that sends and then
 //! asks for nothing has not necessarily sent.
 //!
 //! None of `isend`, `irecv`, `iflush` (but for a connection's first) and `test` takes a lock,

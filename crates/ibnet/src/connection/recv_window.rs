@@ -18,7 +18,7 @@ pub(crate) struct RecvWindow {
     most: u64,
 }
 
-/// In place of a request: nobody waits for the message.
+/// In place of a request: the message is not waited for.
 pub(crate) const NO_REQUEST: u16 = u16::MAX;
 
 /// One announced buffer. Four lie in a cache line.

@@ -70,7 +70,7 @@ impl Drop for Mapping {
             // A forked child, which may not have it, and other memory in its place.
             return;
         }
-        // SAFETY: the range was mapped by `new` and nobody can hold a reference into it: areas form
+        // SAFETY: the range was mapped by `new` and no reference into it can exist: areas form
         // none, and owned buffers lend theirs for no longer than they live.
         if let Err(errno) = unsafe { munmap(self.start, self.length.get()) } {
             tracing::warn!(%errno, "cannot unmap memory; it stays reserved");

@@ -26,7 +26,7 @@ pub struct Registrar {
 /// A registration of memory with every device of a connection.
 ///
 /// Clones share it; when the last is gone the memory is deregistered. Requests do not hold their
-/// region: whoever posts raw pointers keeps it alive until the request is done.
+/// region: the caller that posts raw pointers keeps it alive until the request is done.
 #[derive(Clone)]
 pub struct Region(Arc<Inner>);
 

@@ -75,7 +75,7 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the mapping has at least `length` bytes, initialised to zero by the kernel; while
-        // somebody can call this no request holds the buffer, and a peer that keeps to the protocol
+        // this can be called no request holds the buffer, and a peer that keeps to the protocol
         // does not write to it any more (see the head of [`crate::ops`] for one that does not).
         unsafe { slice::from_raw_parts(self.mapping.as_ptr(), self.length) }
     }

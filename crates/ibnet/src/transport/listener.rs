@@ -37,7 +37,7 @@ const TIME_TO_GREET: Duration = Duration::from_secs(1);
 /// Strangers, wrong cookies and clients that stall cost it nothing but their own attempt.
 pub struct Listener {
     pending: VecDeque<Client>,
-    /// Of the socket, if somebody waits rather than polls.
+    /// Of the socket, if the listener waits rather than polls.
     watch: Option<SocketWatch>,
     waits: Waits,
     socket: Arc<TcpListener>,

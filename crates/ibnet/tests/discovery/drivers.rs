@@ -95,7 +95,7 @@ unsafe extern "C" fn get_device_list(number: *mut c_int) -> *mut *mut ibv_device
     // SAFETY: as the caller called us.
     let list = unsafe { (original("get_device_list").get_device_list)(number) };
     let mut next = list;
-    // SAFETY: the list ends with a null pointer, and its devices are alive and nobody else's yet.
+    // SAFETY: the list ends with a null pointer, and its devices are alive and not used otherwise yet.
     unsafe {
         while !list.is_null() && !next.read().is_null() {
             let device = next.read();

@@ -225,7 +225,7 @@ fn a_device_that_fails_half_way_is_left_out_and_closed() {
 
 #[test]
 fn two_transports_at_once_have_all_devices_each() {
-    // Pitfall 2: nobody sees a list that another is still filling.
+    // Pitfall 2: no transport sees a list that another is still filling.
     let fabric = (0..20)
         .fold(Fabric::builder(), |builder, index| {
             builder.device(DeviceSpec::infiniband(format!("a{index}")))

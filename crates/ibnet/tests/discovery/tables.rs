@@ -29,7 +29,7 @@ fn only_entries_that_are_there_are_asked_for_their_interface() {
             .add_watch(&machine.path(&folder), AddWatchFlags::IN_OPEN)
             .unwrap();
     }
-    // Lines are written only if somebody reads them.
+    // Lines are written only if they are read.
     Log::of_process();
     let transport = machine.open(&fabric, &[]).unwrap();
     // What the port does not say, its interface does.

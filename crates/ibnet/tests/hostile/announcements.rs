@@ -58,7 +58,7 @@ fn announcements_that_cannot_be() {
 
 #[test]
 fn an_entry_that_is_not_due_is_not_seen() {
-    // Pitfall 70: nobody spins on what never comes.
+    // Pitfall 70: no thread spins on what never comes.
     let stage = Stage::new();
     let victim = stage.open("real", |_| {});
     let trap = Trap::new(&stage.fabric);

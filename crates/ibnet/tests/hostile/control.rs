@@ -1,4 +1,4 @@
-//! The control channel of connections that stand: anything but an orderly farewell ends the
+//! The control channel of connections that stand: anything but a proper Close ends the
 //! connection with an error that says what came.
 
 use ibnet::Wait;
@@ -63,7 +63,10 @@ fn cases(trap: &Trap) -> Vec<Case> {
             refusal(b"out of\x07 luck"),
             "the peer's end failed: out of luck",
         ),
-        (None, "it closed the control channel without a farewell"),
+        (
+            None,
+            "it closed the control channel without a Close message",
+        ),
     ]
 }
 
@@ -85,7 +88,7 @@ fn of_a_sender() {
         frame(CLOSING, &Closing { parts_taken })
     };
     let mut cases = cases(&trap);
-    // A farewell from a receiver has a count for each path, of parts that were sent. Two of them,
+    // A Close from a receiver has a count for each path, of parts that were sent. Two of them,
     // because one was sent by then.
     let never_sent = "counts parts which were never sent";
     cases.extend([
@@ -122,7 +125,7 @@ fn of_a_sender() {
 }
 
 #[test]
-fn a_farewell_cannot_count_what_was_not_posted() {
+fn a_close_cannot_count_what_was_not_posted() {
     // A message that waits for the others of its group has not left. Were it taken for arrived, its
     // memory would be the application's again, and be sent from later.
     let stage = Stage::new();
@@ -165,7 +168,7 @@ fn of_a_receiver() {
     let mut besieged = stage.listen();
     let trap = Trap::new(&stage.fabric);
     let mut cases = cases(&trap);
-    // A sender's farewell means nothing but that.
+    // A sender's Close means nothing but that.
     for parts_taken in [vec![], vec![u64::MAX; 128]] {
         let bytes = frame(CLOSING, &Closing { parts_taken });
         cases.push((Some(bytes), "the peer closed the connection"));

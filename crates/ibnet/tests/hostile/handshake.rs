@@ -144,7 +144,7 @@ fn every_field_of_a_hello() {
 }
 
 #[test]
-fn whoever_does_not_know_the_cookie_learns_nothing() {
+fn a_client_without_the_cookie_learns_nothing() {
     // Pitfall 49.
     let stage = Stage::new();
     let mut besieged = stage.listen();
@@ -461,7 +461,7 @@ fn refusals_are_words_and_nothing_else() {
 }
 
 #[test]
-fn a_ready_that_comes_too_early_hurts_nobody() {
+fn a_ready_that_comes_too_early_does_no_harm() {
     // It arrives with the plan, before the listener can know the own queue pairs: the connection
     // stands as far as this end can tell, and ends as any whose peer is gone.
     let stage = Stage::new();

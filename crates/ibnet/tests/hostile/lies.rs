@@ -53,7 +53,7 @@ fn of_a_client() {
 }
 
 #[test]
-fn of_a_client_whose_address_nobody_has() {
+fn of_a_client_whose_address_does_not_exist() {
     let stage = Stage::new();
     let mut besieged = stage.listen();
     let impatient = stage.open("real", |config| config.modify_retries = 0);
@@ -107,7 +107,7 @@ fn of_a_listener() {
     drop((sending, line));
     assert_eq!(stage.fabric.live_objects(), before);
 
-    // A queue pair of nobody: nothing can be announced through it, so nothing is ever sent; the
+    // A queue pair that does not exist: nothing can be announced through it, so nothing is ever sent; the
     // connection is one whose peer is silent.
     let mut receiver = Receiver::accept(&trap, &victim, |plan| {
         plan.queue_pairs[0].number = 0xff_fff0;
@@ -130,7 +130,7 @@ fn of_a_listener() {
 }
 
 #[test]
-fn of_a_listener_whose_address_nobody_has() {
+fn of_a_listener_whose_address_does_not_exist() {
     let stage = Stage::new();
     let impatient = stage.open("real", |config| config.modify_retries = 0);
     let trap = Trap::new(&stage.fabric);
@@ -138,7 +138,7 @@ fn of_a_listener_whose_address_nobody_has() {
     let nowhere = Receiver::accept(&trap, &impatient, |plan| {
         plan.party.devices[0].gid[15] ^= 0x55;
     });
-    let error = nowhere.err().expect("a way to nobody");
+    let error = nowhere.err().expect("a way to no address");
     let at = trap.socket.local_addr().unwrap().to_string();
     says(&error, &["real", "evilhost, process 666", &at, "10.0.0.86"]);
     assert_eq!(stage.fabric.live_objects(), before);

@@ -2,7 +2,7 @@
 //!
 //! The peers are written by hand from the description of the protocol ([`wire`], [`rogue`]), not
 //! with the crate's own code: they can say what it never would, and a change of the bytes on the
-//! wire that nobody intended shows here first.
+//! wire that was not intended shows here first.
 //!
 //! Each test ends with [`stage::Stage::end`]: nothing is left of it, on the devices or in the
 //! process. Bytes from outside are fuzzed elsewhere (`fuzz/src`); here it is about what

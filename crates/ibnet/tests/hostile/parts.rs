@@ -104,7 +104,7 @@ fn parts_that_cannot_be() {
             sender.end.write_with(immediate(0, 0, 3, 1), b"x", to);
             sender.end.write_with(immediate(0, 0, 1, 1), b"x", to);
         }),
-        // The size in the table, which nobody has written but the attacker.
+        // The size in the table, which the attacker alone has written.
         (too_large, |sender, to| {
             let table = &sender.plan.size_table;
             let size = 101_u32.to_le_bytes();

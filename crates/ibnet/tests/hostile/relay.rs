@@ -1,4 +1,4 @@
-//! Somebody in the middle, between a client and a listener that are both ours: slow, cutting
+//! A relay in the middle, between a client and a listener that are both ours: slow, cutting
 //! the line, and keeping what was said to say it again.
 
 use std::io::{ErrorKind, Read, Write};
@@ -158,7 +158,7 @@ fn cut_after_any_byte_it_is_an_error_at_both_ends() {
         says(&error, &[&peer]);
         drop((connecting, accepted));
         until(|| {
-            // Whoever was known by then has failed by its own name.
+            // A client that was known by then has failed by its own name.
             match besieged.listener.accept().try_now() {
                 Ok(connection) => assert!(connection.is_none()),
                 Err(error) => says(&error, &["accepting 127.0.0.1", "on real"]),
@@ -173,7 +173,7 @@ fn cut_after_any_byte_it_is_an_error_at_both_ends() {
 
 #[test]
 fn what_was_said_before_is_no_way_in() {
-    // Somebody has listened to a whole handshake and says the client's words again. The cookie
+    // An attacker has listened to a whole handshake and says the client's words again. The cookie
     // is right, so the listener plans; but the queue pair that these words name is gone, or another
     // client's, which only listens to its own peer.
     let stage = Stage::new();

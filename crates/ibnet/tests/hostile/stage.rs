@@ -122,7 +122,7 @@ impl Besieged {
         until(|| self.listener.accept().try_now().err())
     }
 
-    /// Polls a few times more; nobody may connect or fail.
+    /// Polls a few times more; no client may connect or fail.
     pub(crate) fn nothing_happens(&mut self) {
         for _ in 0..10 {
             assert!(self.listener.accept().try_now().unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Peers that take their time: who stalls is dropped at the deadline, and nobody waits for it.
+//! Peers that take their time: one that stalls is dropped at the deadline, and holds up no other.
 
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ fn a_client_that_stalls_in_any_state_is_dropped_at_the_deadline() {
     stage.end();
 }
 
-/// An endpoint of nobody, long enough to be cut.
+/// An endpoint that does not exist, long enough to be cut.
 struct Ignored;
 
 impl crate::wire::Wire for Ignored {

@@ -85,7 +85,7 @@ fn connect(
     (handle, sending.unwrap(), receiving.unwrap())
 }
 
-/// Where somebody is connected to `listener` from, as the kernel says.
+/// Where the client of `listener` is connected from, as the kernel says.
 fn caller_of(listener: SocketAddr) -> IpAddr {
     let SocketAddr::V4(listener) = listener else {
         panic!("{listener}");

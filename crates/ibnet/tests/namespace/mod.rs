@@ -33,7 +33,7 @@ impl Host {
     /// Adds an interface that is up, but has no carrier. It has no address but the given one.
     pub(crate) fn unplugged(self, name: &str, address: &str) -> Self {
         let far = self.far_end();
-        // An IPv6 address can be used at once only if nobody is asked for it first.
+        // An IPv6 address can be used at once only if no duplicate is looked for first.
         let nodad = if address.contains(':') { "nodad" } else { "" };
         self.set_up(&format!(
             "ip link add {name} type veth peer name {far}

@@ -167,7 +167,7 @@ fn fails(seed: u64, arm: impl Fn(&Fabric) -> ibnet_simverbs::Fault) {
     if fault.struck() > 0 {
         assert!(
             matches!(end, End::Broken(_)),
-            "the fault struck and nobody noticed: {end:?}"
+            "the fault struck unnoticed: {end:?}"
         );
     } else {
         // The run was over before the fault's turn came.

@@ -73,7 +73,7 @@ impl Plan {
         let source = self.source_bytes + random.index(70);
         let target = self.target_bytes + random.index(70);
         self.source_bytes = source + length;
-        // A gap that nobody may write.
+        // A gap that must not be written.
         self.target_bytes = target + capacity + 64;
         // Tags differ within a group and repeat across groups.
         Message {

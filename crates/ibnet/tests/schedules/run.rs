@@ -7,7 +7,7 @@ use ibnet_simverbs::{Fabric, Random};
 use crate::plan::Plan;
 use crate::world::World;
 
-/// What nobody has written.
+/// What was not written.
 const UNTOUCHED: u8 = 0xc7;
 /// What the application writes over a buffer that was handed back: a late write shows.
 const TAKEN: u8 = 0x11;

@@ -72,10 +72,10 @@ fn a_failure_gives_the_buffer_back_too() {
     let transport = transport(&fabric);
     let (mut sending, receiving) = join_notified(&transport, BOTH);
     drop(receiving);
-    let buffer = sent(&sending, b"nobody");
+    let buffer = sent(&sending, b"unsent");
     let failed = sending.send(buffer, 0).wait_for(PATIENCE).unwrap_err();
     assert!(matches!(failed.error, Error::PeerLost { .. }), "{failed}");
-    assert_eq!(failed.returned.unwrap()[..], *b"nobody");
+    assert_eq!(failed.returned.unwrap()[..], *b"unsent");
 }
 
 #[test]

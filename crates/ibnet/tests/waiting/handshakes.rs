@@ -49,7 +49,7 @@ fn many_queue_pairs_are_made_in_steps_without_waiting_for_news() {
 }
 
 #[test]
-fn a_listener_sleeps_until_somebody_comes() {
+fn a_listener_sleeps_until_a_client_comes() {
     let fabric = fabric(4, 0);
     let transport = transport(&fabric);
     let mut listener = transport.listen(1).unwrap();
@@ -112,12 +112,12 @@ fn a_listener_that_is_gone_is_called_again_and_then_given_up() {
 }
 
 #[test]
-fn a_handshake_that_stalls_ends_in_time_although_nobody_polls() {
+fn a_handshake_that_stalls_ends_in_time_without_being_polled() {
     let fabric = fabric(4, 0);
     let mut config = config();
     config.connect_timeout = Some(Duration::from_secs(1));
     let transport = Transport::with_library(fabric.library(), config).unwrap();
-    // Nobody accepts.
+    // The listener does not accept.
     let listener = transport.listen(1).unwrap();
     let connecting = transport.connect(
         0,

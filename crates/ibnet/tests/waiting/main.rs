@@ -1,5 +1,5 @@
-//! Waiting without polling, blocking or awaited, on the simulator: whoever waits is woken by what
-//! it waits for and by whatever makes that impossible, and by next to nothing else.
+//! Waiting without polling, blocking or awaited, on the simulator: a wait ends by what is
+//! waited for and by whatever makes that impossible, and by next to nothing else.
 #![allow(clippy::unwrap_used)]
 
 mod deadlines;

@@ -113,7 +113,7 @@ fn many_paths_over_several_devices_are_waited_for() {
 }
 
 #[test]
-fn whoever_polls_is_not_disturbed() {
+fn a_receiver_that_polls_is_not_disturbed() {
     // Announcements without an immediate: one completion for the sender and one for the receiver.
     let fabric = fabric(4, 0);
     let transport = transport(&fabric);

@@ -63,7 +63,7 @@ fn every_queue_pair_has_what_the_environment_says() {
         (&[], PARTITION, 0),
         (&[("NCCL_IB_PKEY", "2")], PARTITION, 2),
         (&[("NCCL_IB_PKEY_VALUE", "0x8011")], PARTITION, 1),
-        // These are nobody's to set: announced receives are always posted, and a fault in that is not
+        // No setting changes these: announced receives are always posted, and a fault in that is not
         // to end a job.
         (&[], |qp| qp.rnr_retry.into(), 7),
         (&[], |qp| qp.min_rnr_timer.into(), 12),
@@ -176,7 +176,7 @@ fn relaxed_ordering_is_for_data_alone() {
             let [new] = new[..] else {
                 panic!("{name}: {new:?}");
             };
-            // Nobody writes what is sent.
+            // What is sent is not written to.
             let writable = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
             let rights = match name.starts_with('s') {
                 true => Access::empty(),

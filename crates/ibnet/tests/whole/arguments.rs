@@ -178,7 +178,7 @@ fn a_full_table_is_no_error_at_either_end() {
 }
 
 #[test]
-fn a_message_whose_tag_nobody_has_waits_and_somebody_hears_of_it() {
+fn a_message_without_a_buffer_of_its_tag_waits_and_is_logged() {
     // Pitfall 80.
     let fabric = fabric(1, 1);
     let (mut sending, mut receiving) = connection(&fabric);
@@ -199,7 +199,7 @@ fn a_message_whose_tag_nobody_has_waits_and_somebody_hears_of_it() {
         panic!("{lines:?}");
     };
     assert!(line.contains("tag 2") && line.contains("[5]"), "{line}");
-    // Whoever has a buffer is not held up by it.
+    // A message that has a buffer is not held up by it.
     for tag in [5, 2] {
         if tag == 2 {
             drop(

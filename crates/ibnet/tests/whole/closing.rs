@@ -15,7 +15,7 @@ const EIO: i32 = 5;
 const SIZE: usize = 300_000;
 
 /// A connection with everything under way: messages that arrived, that are on their way, and
-/// receives that nobody sends to.
+/// receives without a message.
 fn busy(fabric: &ibnet_simverbs::Fabric) -> (SendConnection, RecvConnection) {
     let (mut sending, mut receiving) = connection(fabric);
     message(&mut sending, &mut receiving, SIZE, SIZE);
@@ -86,7 +86,7 @@ fn a_send_into_what_a_receiver_has_announced_before_it_closed_is_accepted_and_te
                 let other_tag = filled(&sending, size, 1);
                 assert!(
                     sending.send(other_tag, 77).wait().is_err(),
-                    "the farewell comes"
+                    "the Close comes"
                 );
             }
             let mut sends = Vec::new();
@@ -126,7 +126,7 @@ fn whatever_cannot_be_torn_down_the_rest_is() {
         let is_told = verb == Verb::ModifyQpTo(QueuePairState::ERR);
         assert_eq!(closed.is_err(), is_told, "{verb:?}: {closed:?}");
         // The peer hears of it all the same.
-        let told = eventually("the farewell", || {
+        let told = eventually("the Close", || {
             let buffer = receiving.registrar().buffer(8).unwrap();
             receiving.recv(buffer, 0).wait().err().map(Error::from)
         });
@@ -211,7 +211,7 @@ fn what_the_receiver_did_not_take_is_never_reported_as_sent() {
         .collect();
     assert_eq!(hung.struck(), 1);
     receiving.close().unwrap();
-    // The farewell is there before the sender looks at its completions.
+    // The Close is there before the sender looks at its completions.
     std::thread::sleep(Duration::from_millis(100));
     let done: Vec<bool> = sends
         .into_iter()

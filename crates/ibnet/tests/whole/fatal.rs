@@ -12,7 +12,7 @@ use crate::rig::{
     message,
 };
 
-/// Tries to send with a tag that nobody waits for, which gives the error of the connection, if it
+/// Tries to send with a tag that no buffer has, which gives the error of the connection, if it
 /// has one.
 fn sending_error(sending: &mut SendConnection) -> Option<Error> {
     // SAFETY: an empty message has no memory.
@@ -196,7 +196,7 @@ fn who_does_not_want_events_is_not_ended_by_them() {
         .recv(receiving.registrar().buffer(8).unwrap(), 0)
         .wait()
         .unwrap();
-    // The announcement finds nobody, or the data is flushed: either way there is an error.
+    // The announcement finds no queue pair, or the data is flushed: either way there is an error.
     match sending.send(filled(&sending, 8, 1), 0).try_now() {
         Ok(Some(send)) => {
             let error = sending.finish(send).wait().unwrap_err().error;
@@ -323,7 +323,7 @@ fn a_flush_has_its_own_time_after_the_sender_has_left() {
     .unwrap();
     message(&mut sending, &mut receiving, 10, 10);
     sending.close().unwrap();
-    eventually("the farewell", || receiving_error(&mut receiving));
+    eventually("the Close", || receiving_error(&mut receiving));
     // Longer than requests get that were under way then.
     std::thread::sleep(Duration::from_millis(300));
     let hour = Duration::from_secs(3600);

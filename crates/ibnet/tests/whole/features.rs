@@ -255,11 +255,11 @@ fn ece_that_one_adapter_does_not_have_or_refuses_is_done_without() {
         (None, None),
         (Some(3), Some(3)),
     ] {
-        for refusing in ["s0", "r0", "nobody"] {
+        for refusing in ["s0", "r0", "none"] {
             let fabric = with_ece(sender, receiver);
             let faults = fabric.faults();
             let fault = match refusing {
-                "nobody" => None,
+                "none" => None,
                 device => Some(faults.fail_call(Verb::SetEce, device, When::ALWAYS, EOPNOTSUPP)),
             };
             let (mut sending, mut receiving) = connection(&fabric);

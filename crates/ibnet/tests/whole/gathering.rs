@@ -109,7 +109,7 @@ fn a_group_goes_when_its_last_message_is_there() {
 }
 
 #[test]
-fn whoever_asks_for_one_has_all_of_them_sent() {
+fn asking_for_one_sends_all_of_them() {
     let mut rig = Rig::new();
     let receive = rig.announce(8);
     let sends: Vec<_> = (0..3).map(|tag| rig.isend(tag, 1).unwrap()).collect();
@@ -131,7 +131,7 @@ fn whoever_asks_for_one_has_all_of_them_sent() {
 }
 
 #[test]
-fn a_message_that_nobody_wants_yet_lets_the_others_go() {
+fn a_message_without_a_buffer_yet_lets_the_others_go() {
     // The receiver may wait for them before it announces more.
     let mut rig = Rig::new();
     rig.announce(4);

@@ -77,7 +77,7 @@ fn fails_once(verb: Verb, device: &str, nth: u64) -> bool {
         receiving.close().unwrap();
     }
     assert_eq!(fabric.live_objects(), before, "{verb:?} {nth} on {device}");
-    // Whoever failed is not spoilt for the next attempt.
+    // The end that failed is not spoilt for the next attempt.
     let (mut sending, mut receiving) = join(&sender, &receiver);
     message(&mut sending, &mut receiving, 10, 10);
     fault.struck() > 0
@@ -273,7 +273,7 @@ fn many_clients_do_not_make_a_poll_of_the_listener_longer() {
 
 #[test]
 fn more_clients_than_a_listener_takes_at_once_wait_for_their_turn() {
-    // Pitfall 49: whoever comes in a crowd is not turned away.
+    // Pitfall 49: a client that comes in a crowd is not turned away.
     const CROWD: usize = 600;
     let fabric = fabric(1, 1);
     let (sender, receiver) = ends(&fabric, |_| {});
@@ -364,7 +364,7 @@ fn a_client_that_does_nothing_is_given_up_and_others_are_served() {
         }
     };
     assert!(matches!(gone, Error::Timeout { .. }), "{gone}");
-    assert!(served > 0, "nobody was served meanwhile");
+    assert!(served > 0, "no client was served meanwhile");
     assert!(start.elapsed() >= limit);
 }
 
@@ -387,7 +387,7 @@ fn a_listener_that_opens_late_is_reached_and_one_that_never_opens_is_not() {
         "{error}"
     );
 
-    // The port of a listener that was closed, opened again while somebody calls.
+    // The port of a listener that was closed, opened again while a client calls.
     let port = closed.address().port();
     let patient = End::open(&fabric, "s", |config| {
         config.socket_retries = 10_000;

@@ -73,7 +73,7 @@ impl Attempt {
 }
 
 #[test]
-fn whoever_is_late_is_waited_for() {
+fn a_late_peer_is_waited_for() {
     // Pitfall 37: a deadline for what only the libraries do would also hit a program that is busy.
     // All at the same time: this takes as long as one.
     let log = Log::of(Level::INFO);

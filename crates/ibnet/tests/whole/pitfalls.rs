@@ -191,7 +191,7 @@ unsafe extern "C" fn slow_reg_mr(
 ) -> *mut ibv_mr {
     if let Some(gate) = GATE.take() {
         gate.begun.send(()).unwrap();
-        // Whoever does not give it has found that out.
+        // A device that does not give it has said so.
         let _ = gate.leave.recv_timeout(PATIENCE);
     }
     let original = ORIGINAL.get().unwrap().reg_mr_iova2.unwrap();
@@ -200,7 +200,7 @@ unsafe extern "C" fn slow_reg_mr(
 }
 
 #[test]
-fn who_registers_holds_up_nobody() {
+fn a_registration_holds_up_no_other() {
     // Pitfall 62: registering gigabytes takes seconds.
     let fabric = fabric(1, 1);
     let library = fabric.library();
@@ -250,7 +250,7 @@ unsafe extern "C" fn noted_dereg_mr(mr: *mut ibv_mr) -> c_int {
 
 #[test]
 fn memory_goes_after_the_queue_pairs_that_write_it() {
-    // Pitfalls 34 and 99: at the end of a connection and of an attempt, whoever's fault it was.
+    // Pitfalls 34 and 99: at the end of a connection and of an attempt, whichever end is to blame.
     let fabric = fabric(1, 1);
     let library = fabric.library();
     ORIGINAL.get_or_init(|| *library.functions());

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MOST_PATHS: u32 = 128;
 
 /// Starts a worker for every client, until interrupted. Workers serve the client's connection
-/// themselves. Whoever can connect can have this host's networks measured, so that the address should
+/// themselves. All that can connect can have this host's networks measured, so that the address should
 /// be one of a network that is trusted.
 pub(crate) fn listen(address: &str, sources: &[Source], yields: bool) -> Result<(), Failure> {
     let listener = TcpListener::bind(address)

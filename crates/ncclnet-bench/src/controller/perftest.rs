@@ -193,7 +193,7 @@ fn bandwidth(text: &str, size: usize) -> Option<[(Quantity, f64); 2]> {
     Some([(BYTES, rate * size as f64 / 1e6), (RATE, rate / 1e3)])
 }
 
-/// A port that nobody listens on now.
+/// A port that has no listener now.
 fn free_port() -> std::io::Result<u16> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
     Ok(listener.local_addr()?.port())
@@ -221,7 +221,7 @@ impl Process {
         command.spawn().map(Self)
     }
 
-    /// Waits until somebody listens on a port. A try to connect would be taken for the client.
+    /// Waits until a port has a listener. A try to connect would be taken for the client.
     fn wait_for_port(&mut self, port: u16) -> Result<(), String> {
         let began = Instant::now();
         while began.elapsed() < LIMIT {

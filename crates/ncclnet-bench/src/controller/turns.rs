@@ -35,7 +35,7 @@ pub(super) const fn higher(name: &'static str, unit: &'static str) -> Quantity {
 /// What one measurement gave.
 pub(super) type Values = Vec<(Quantity, f64)>;
 
-/// Somebody who takes part in a test.
+/// One that takes part in a test.
 pub(super) trait Turn {
     /// What it is called.
     fn label(&self) -> &str;

@@ -293,7 +293,7 @@ impl Drop for Listener {
     }
 }
 
-/// Ends report their errors where nobody can take them.
+/// Ends report their errors where they cannot be taken.
 pub(super) fn report(call: &'static str, result: NcclResult) {
     if let Err(error) = check(call, result) {
         eprintln!("ncclnet-bench: {error}");

@@ -50,7 +50,7 @@ impl Buffer {
     /// Touches every page, so that none is mapped while the clock runs.
     pub(crate) fn touch(&self) {
         for offset in (0..self.length).step_by(4096) {
-            // SAFETY: within the mapping, which nobody else uses yet.
+            // SAFETY: within the mapping, which nothing else uses yet.
             unsafe { self.at(offset).write_volatile(0) };
         }
     }

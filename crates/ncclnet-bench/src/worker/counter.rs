@@ -50,7 +50,7 @@ impl Instructions {
             )
         };
         let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a descriptor that was just made, and that has no other owner.
         Some(Self(unsafe { File::from_raw_fd(fd) }))
     }
 

@@ -191,7 +191,7 @@ impl<'a> Receiver<'a> {
                     self.flow.size
                 )));
             }
-            // SAFETY: the request is done, so that nobody writes to the slot before it is posted
+            // SAFETY: the request is done, so that the slot is not written to before it is posted
             // again.
             let bytes = unsafe { slice::from_raw_parts(self.slots.at(message), self.flow.size) };
             if let Some(place) = pattern::difference(bytes, message) {

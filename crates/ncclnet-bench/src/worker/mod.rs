@@ -44,7 +44,7 @@ pub(crate) fn serve(source: &Source, yields: bool) -> std::io::Result<()> {
     let mut worker = match Worker::new(source, yields) {
         Ok(worker) => worker,
         Err(error) => {
-            // The answer to the first order, whatever it is: who gives it must find somebody.
+            // The answer to the first order, whatever it is: the worker must be there to give it.
             protocol::read::<Order>(&mut input)?;
             return protocol::write(&mut output, &Answer::Failed(error.to_string()));
         }
@@ -66,7 +66,7 @@ fn duplicate(fd: i32) -> std::io::Result<OwnedFd> {
     if copy < 0 {
         return Err(IoError::last_os_error());
     }
-    // SAFETY: a descriptor that was just made, and that nobody else has.
+    // SAFETY: a descriptor that was just made, and that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
@@ -113,7 +113,8 @@ impl Worker {
             }
             Order::Accept { pause } => {
                 let listener = self.listener.take();
-                let listener = listener.ok_or_else(|| refused("nobody listens".to_owned()))?;
+                let listener =
+                    listener.ok_or_else(|| refused("there is no listener".to_owned()))?;
                 let made = connections::accept(&listener, pause)?;
                 Ok(self.keep(made))
             }

@@ -60,7 +60,7 @@ impl Held {
         let began = watch.nanoseconds();
         drop(last);
         let release = watch.nanoseconds() - began;
-        // The pages of these, which nobody needs any more.
+        // The pages of these, which are not needed any more.
         self.buffers.pop();
         let each = |time: f64| time / samples as f64;
         Ok(Answer::Registered {

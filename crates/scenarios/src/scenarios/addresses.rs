@@ -160,7 +160,7 @@ impl OwnLink {
         ip(&["link", "add", LINK, "type", "dummy"])?;
         // From here on it is taken away in every case.
         let link = Self;
-        // Addresses by hand are usable at once if nobody looks for duplicates of them.
+        // Addresses by hand are usable at once if the kernel does not look for duplicates of them.
         let no_search = format!("/proc/sys/net/ipv6/conf/{LINK}/accept_dad");
         std::fs::write(&no_search, "0").map_err(|error| format!("{no_search}: {error}"))?;
         ip(&["link", "set", LINK, "up", "mtu", "4200"])?;

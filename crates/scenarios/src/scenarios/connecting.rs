@@ -162,7 +162,7 @@ fn besieging_sender(cast: &mut Cast) -> Result<(), Failure> {
     cast.baseline(0)?;
     let handle = cast.learn(0)?;
     let address = handle.address();
-    // Kept open: nobody may have to wait for them.
+    // Kept open: the listener must not wait for them.
     let mut open = Vec::new();
     // Says nothing at all.
     open.push(TcpStream::connect(address)?);
@@ -195,7 +195,7 @@ fn besieging_sender(cast: &mut Cast) -> Result<(), Failure> {
     let ticket = sending.send(buffer, 0).wait()?;
     sending.finish(ticket).wait()?;
 
-    // Whoever spoke nonsense has been hung up on; the imposter learns no reason.
+    // The client that spoke nonsense has been hung up on; the imposter learns no reason.
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut answer = first_answer;
     let refusal = loop {

@@ -29,10 +29,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             "crowds/listener-closed-in-mid-accept",
             &[closing_listener, refused_clients],
         ),
-        solo(
-            "crowds/attempts-that-nobody-goes-on-with",
-            &[abandoned_attempts],
-        ),
+        solo("crowds/attempts-that-are-left-alone", &[abandoned_attempts]),
     ]
 }
 
@@ -291,7 +288,7 @@ fn refused_clients(cast: &mut Cast) -> Result<(), Failure> {
     cast.expect_resources(&before)
 }
 
-/// Attempts of which nobody asks again, but which nobody drops either: the listener gets rid of its
+/// Attempts that are neither asked again nor dropped: the listener gets rid of its
 /// half when the time is over, and the other half goes when it is dropped.
 fn abandoned_attempts(cast: &mut Cast) -> Result<(), Failure> {
     let limit = Duration::from_secs(1);

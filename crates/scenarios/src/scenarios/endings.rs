@@ -130,7 +130,7 @@ fn left_receiver(cast: &mut Cast) -> Result<(), Failure> {
         Ok(())
     })?;
     ensure(failures > 0, || {
-        "the receive that nobody sent to did not fail".to_owned()
+        "the receive without a message did not fail".to_owned()
     })?;
     expect_latched(
         receiving
@@ -309,7 +309,7 @@ fn cut_off_receiver(cast: &mut Cast) -> Result<(), Failure> {
 
 fn cut_off_sender(cast: &mut Cast) -> Result<(), Failure> {
     if std::env::var_os("IBNET_TEST_LINKS").is_none() {
-        // Only where nobody else needs them.
+        // Only where nothing else needs them.
         return Err(cast.skip("IBNET_TEST_LINKS does not allow to cut links"));
     }
     // Gives up after some 30 ms instead of half a minute; Soft-RoCE takes 7 retries for endless.

@@ -45,7 +45,7 @@ impl DeviceMemory {
             tag: 0,
             region: Some(&self.region),
         }];
-        // SAFETY: nobody touches the bytes before the request is done, below.
+        // SAFETY: nothing touches the bytes before the request is done, below.
         let request = unsafe { receiving.raw().irecv(&buffer) }?.ok_or("no room for a receive")?;
         until_some(|| receiving.raw().test(request))?;
         Ok(())

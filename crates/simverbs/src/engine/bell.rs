@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::Errno;
 
-/// An eventfd behind a queue. Whoever changes the queue rings or silences it under the same lock.
+/// An eventfd behind a queue. Each change of the queue rings or silences it under the same lock.
 #[derive(Debug)]
 pub(crate) struct Bell {
     fd: OwnedFd,
@@ -22,7 +22,7 @@ impl Bell {
                 .unwrap_or(libc::EMFILE));
         }
         Ok(Self {
-            // SAFETY: the descriptor is new, and owned by nobody else.
+            // SAFETY: the descriptor is new, and has no other owner.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
             rung: false,
         })

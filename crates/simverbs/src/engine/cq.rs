@@ -125,7 +125,7 @@ impl State {
     }
 
     /// The completion of a request that failed. All fields that mean nothing then are garbage, so
-    /// that nobody gets used to sensible values.
+    /// that programs do not get used to sensible values.
     pub(crate) fn complete_failed(
         &mut self,
         qp: QpId,
@@ -339,7 +339,7 @@ impl State {
     }
 
     /// Whether the device of a channel was removed. Its descriptor then stays readable, so that
-    /// nobody waits for ever.
+    /// no wait is for ever.
     fn is_hung_up(&self, id: ChannelId) -> bool {
         let device = self.contexts[self.channels[id].context].device;
         self.devices[device].is_removed

@@ -170,7 +170,7 @@ impl State {
         Ok(self.cqs.insert(cq))
     }
 
-    /// Removes a completion queue that nobody uses, all of whose events are acknowledged.
+    /// Removes a completion queue that is not used, all of whose events are acknowledged.
     pub(crate) fn remove_cq(&mut self, id: CqId) {
         if let Some(Cq {
             channel: Some(channel),
@@ -235,7 +235,7 @@ impl State {
     /// A number that no queue pair of the fabric has had for as long as possible.
     fn new_number(&mut self) -> u32 {
         loop {
-            // Gaps, so that nobody computes one number from another.
+            // Gaps, so that programs do not compute one number from another.
             let gap = 1 + self.random.below(7) as u32;
             self.last_number = (self.last_number + gap) & 0xff_ffff;
             // 0 and 1 are the management queue pairs.

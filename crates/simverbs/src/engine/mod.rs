@@ -61,7 +61,7 @@ pub(crate) use self::regions::{Optional, Registration};
 /// An errno.
 pub(crate) type Errno = i32;
 
-/// A device that somebody has open.
+/// A device that is open.
 pub(crate) struct Context {
     pub(crate) device: DeviceId,
     pub(crate) events: VecDeque<Pending>,

@@ -102,7 +102,7 @@ impl State {
         }
         self.raise_on_device(device, EventType::DEVICE_FATAL, Subject::Device);
         if is_removed {
-            // Whoever waits for completions would wait for ever.
+            // A wait for completions would be for ever.
             let of_device = |context| self.contexts[context].device == device;
             let channels = self.channels.iter();
             let channels = channels.filter(|(_, channel)| of_device(channel.context));

@@ -45,7 +45,7 @@ impl CopyJob {
     pub(crate) fn run(&self) {
         let length = self.plan.head.length as usize;
         // SAFETY: the spans are of regions that are pinned, so that their memory is registered
-        // until the copy has ended; whoever registered it promised to keep it mapped as long.
+        // until the copy has ended; the caller that registered it promised to keep it mapped as long.
         unsafe { copy::scatter(&self.from, &self.to, 0, length) };
     }
 }
@@ -102,7 +102,7 @@ impl State {
         self.counters.bytes += length as u64;
         let (from, to) = self.spans(direction);
         // SAFETY: the spans were just found by keys that are good, so that their memory is
-        // registered; whoever registered it promised to keep it mapped as long. The lock is held,
+        // registered; the caller that registered it promised to keep it mapped as long. The lock is held,
         // which deregistering takes first.
         unsafe { copy::scatter(from, to, offset, length) };
     }

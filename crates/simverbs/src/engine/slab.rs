@@ -101,7 +101,7 @@ impl<K: Key, T> Slab<K, T> {
 }
 
 /// The object, which must exist: a program that uses a handle after destroying its object ends
-/// here rather than in somebody else's memory.
+/// here rather than in memory of something else.
 impl<K: Key, T> Index<K> for Slab<K, T> {
     type Output = T;
 

@@ -173,7 +173,7 @@ impl FaultTable {
         self.strike_if(kind, scene, concerns, true)
     }
 
-    /// The same, but unless it `counts` nobody will notice that it struck.
+    /// The same, but unless it `counts` it is not told that it struck.
     pub(crate) fn strike_if(
         &mut self,
         kind: Kind,

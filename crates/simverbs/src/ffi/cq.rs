@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
         let mut state = shared.lock();
         state.admit_call(Verb::CreateChannel, device.id)?;
         if !shared.is_stepped() && state.ticker.is_none() {
-            // From now on somebody may sleep until a completion comes.
+            // From now on a thread may sleep until a completion comes.
             let started = ticker::start(shared);
             let failed = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EAGAIN);
             state.ticker = Some(started.map_err(failed)?);

@@ -72,7 +72,7 @@ pub(crate) struct SimQp {
 /// All zeros are a valid value.
 pub(crate) unsafe trait Zeroed: Sized {
     fn zeroed() -> Self {
-        // SAFETY: whoever implements the trait guarantees it.
+        // SAFETY: each implementation of the trait guarantees it.
         unsafe { MaybeUninit::zeroed().assume_init() }
     }
 }

@@ -143,7 +143,7 @@ use crate::pairs::End;
 
 /// Only what was taken has to be acknowledged.
 #[test]
-fn events_that_nobody_took_go_with_their_object() {
+fn events_that_were_not_taken_go_with_their_object() {
     let setup = Setup::default();
     let Pair { a, b, .. } = Pair::free_running(&setup);
     let context = b.context.clone();

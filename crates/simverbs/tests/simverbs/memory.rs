@@ -28,7 +28,7 @@ fn errno(result: Result<MemoryRegion, Error>) -> Option<i32> {
 /// A file in memory, which stands in for a DMA-BUF.
 fn file(length: usize) -> OwnedFd {
     let name = CString::new("simverbs-test").unwrap();
-    // SAFETY: the name is a valid string; the descriptor is new and owned by nobody else.
+    // SAFETY: the name is a valid string; the descriptor is new and has no other owner.
     unsafe {
         let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0);

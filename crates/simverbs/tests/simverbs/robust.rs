@@ -165,8 +165,8 @@ fn ports_are_not_given_what_the_builder_refuses() {
     assert!(refusal(|| gids.set_gid(16, GidSlot::Empty)).contains("16 places"));
     assert!(refusal(|| gids.set_gid(1, place(0))).contains("errno"));
     assert!(refusal(|| gids.set_gids([place(-5)])).contains("errno"));
-    let nobody = GidSlot::of_type(Gid::default(), GidType::RoceV2);
-    assert!(refusal(|| gids.set_gid(1, nobody)).contains("GidSlot::Empty"));
+    let zeros = GidSlot::of_type(Gid::default(), GidType::RoceV2);
+    assert!(refusal(|| gids.set_gid(1, zeros)).contains("GidSlot::Empty"));
     for kind in [
         EventType::QP_FATAL,
         EventType::CQ_ERR,

@@ -130,7 +130,7 @@ fn a_region_has_the_access_that_the_kernel_has_kept() {
 
 /// A file in memory, which stands in for a DMA-BUF.
 fn file(length: u64) -> OwnedFd {
-    // SAFETY: the name is a valid string; the descriptor is new and owned by nobody else.
+    // SAFETY: the name is a valid string; the descriptor is new and has no other owner.
     let fd = unsafe {
         let fd = libc::memfd_create(c"simverbs-test".as_ptr(), libc::MFD_CLOEXEC);
         OwnedFd::from_raw_fd(fd)

@@ -64,7 +64,7 @@ fn a_queue_that_cannot_be_polled_is_an_error() {
         assert!(error.operation == Operation::PollCq);
         assert_eq!(error.errno(), errno);
     }
-    // SAFETY: the context is open, and nobody else uses it now.
+    // SAFETY: the context is open, and nothing else uses it now.
     unsafe {
         (*cq.context().as_raw()).ops.poll_cq = None;
         (*cq.context().as_raw()).ops.req_notify_cq = None;

@@ -1,4 +1,4 @@
-//! Querying ports: the extended and the exported way, speeds, and values nobody knows yet.
+//! Querying ports: the extended and the exported way, speeds, and values that are not known yet.
 
 use ibnet_simverbs::{ContextKind, DeviceSpec, LaneSpeed, PortSpec, Width};
 use ibnet_verbs::sys::ibv_port_attr;

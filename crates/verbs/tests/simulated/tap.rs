@@ -15,6 +15,8 @@ use ibnet_verbs::layout::VerbsContext;
 use ibnet_verbs::sys::*;
 use ibnet_verbs::{Context, Device, Functions, Library};
 
+type PortChange = Box<dyn Fn(&mut ibv_port_attr)>;
+
 /// What the tap sees and does.
 #[derive(Default)]
 pub(crate) struct Tap {
@@ -33,7 +35,7 @@ pub(crate) struct Tap {
     /// What devices are changed to.
     pub(crate) transport: Option<i32>,
     /// What the attributes of ports are changed to.
-    pub(crate) port: Option<Box<dyn Fn(&mut ibv_port_attr)>>,
+    pub(crate) port: Option<PortChange>,
     /// The speed of ports in units of 100 Mb/s, in place of what they were told.
     pub(crate) speed: Option<u64>,
     /// What queue pairs are granted, in place of what was asked for.

@@ -86,13 +86,13 @@ pub(super) fn read(
             );
             continue;
         }
-        let before = (variable.show)(&config);
+        let before = variable.show(&config);
         let instead = apply(variable, &mut config, value).map_err(|expected| ConfigError {
             setting: variable.name,
             value: value.to_owned(),
             expected,
         })?;
-        let now = (variable.show)(&config);
+        let now = variable.show(&config);
         match instead {
             Some(why) => say(true, format!(": {now} is used instead; {why}")),
             None if before == now => say(false, " (the default)".to_owned()),
@@ -107,24 +107,14 @@ pub(super) fn read(
 /// # Errors
 /// What was expected, if it means nothing and NCCL would not go on without it. Nothing is changed
 /// then.
-fn apply(
-    variable: &Variable<Config>,
-    config: &mut Config,
-    value: &str,
-) -> Result<Option<String>, String> {
+fn apply(variable: &Variable, config: &mut Config, value: &str) -> Result<Option<String>, String> {
     if value.is_empty() {
         return Ok(Some("an empty value counts as unset".to_owned()));
     }
-    let expected = match variable.reading.read(value) {
-        None => variable.allowed.clone(),
-        Some((text, why)) => match (variable.set)(config, &text) {
-            Ok(()) => return Ok(why.map(str::to_owned)),
-            Err(expected) => expected,
-        },
-    };
-    match variable.reading.is_lenient(value) {
-        true => Ok(Some(format!("expected {expected}"))),
-        false => Err(expected),
+    match variable.set(config, value) {
+        Ok(why) => Ok(why.map(str::to_owned)),
+        Err(expected) if variable.is_lenient(value) => Ok(Some(format!("expected {expected}"))),
+        Err(expected) => Err(expected),
     }
 }
 

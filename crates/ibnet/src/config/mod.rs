@@ -3,18 +3,15 @@
 //! [`Config`] is a plain struct with NCCL's defaults. [`Config::from_env`] reads the `NCCL_IB_*`
 //! names with NCCL's meaning and our own `IBNET_*`.
 //!
-//! [`settings`] has the one list of all settings, [`form`] how each kind of value is written, [`variable`]
-//! what a variable sets, [`reading`] how NCCL reads a variable, and so which values it lives with, and [`environment`]
+//! [`settings`] has the one list of all settings, [`variable`] how a variable is written and read, and [`environment`]
 //! what becomes of the variables that are set.
 
 mod environment;
-mod form;
 mod hca_filter;
 mod interface_filter;
 mod name_list;
 #[cfg(test)]
 mod page;
-mod reading;
 mod settings;
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use super::reading::Reading;
 use super::settings::{Config, FIELDS, VARIABLES};
-use super::variable::Variable;
+use super::variable::{Reading, Variable};
 
 /// The page `docs/configuration.md`, which is also the documentation of [`Config`].
 fn page() -> String {
@@ -38,7 +37,7 @@ Errors and log lines of the crate name fields, in backticks; the log of the plug
             "| `{}` | {} | {} | {} | `{}` | {in_nccl} |\n",
             variable.name,
             default(variable),
-            variable.allowed.trim_start_matches("a number from "),
+            variable.allowed().trim_start_matches("a number from "),
             plain(meaning(variable)).replace('|', "\\|"),
             variable.field,
         ));
@@ -59,7 +58,7 @@ Errors and log lines of the crate name fields, in backticks; the log of the plug
             .iter()
             .filter(|variable| variable.name.starts_with("NCCL_"));
         let names: Vec<_> = nccls
-            .filter(|variable| variable.reading == reading)
+            .filter(|variable| variable.reading() == reading)
             .map(|variable| format!("`{}`", variable.name))
             .collect();
         let (taken, here) = in_words(reading);
@@ -73,12 +72,12 @@ Errors and log lines of the crate name fields, in backticks; the log of the plug
 }
 
 /// What is used without the variable.
-fn default(variable: &Variable<Config>) -> String {
-    (variable.show)(&Config::default())
+fn default(variable: &Variable) -> String {
+    variable.show(&Config::default())
 }
 
 /// What it is for.
-fn meaning(variable: &Variable<Config>) -> &'static str {
+fn meaning(variable: &Variable) -> &'static str {
     let of_field = || FIELDS.iter().find(|(field, _)| *field == variable.field);
     match variable.meaning {
         "" => of_field().map_or("", |(_, docs)| docs.trim()),
@@ -159,7 +158,7 @@ fn every_variable_is_told_of_once_and_whole() {
         );
         let mut before = VARIABLES[..index].iter();
         assert!(before.all(|other| other.name != name), "{name}");
-        for text in [&default(variable), &variable.allowed, meaning(variable)] {
+        for text in [&default(variable), &variable.allowed(), meaning(variable)] {
             assert!(!text.is_empty() && !text.contains('\n'), "{name}");
         }
         assert!(

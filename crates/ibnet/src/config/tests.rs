@@ -7,8 +7,8 @@ use std::time::Duration;
 use ibnet_gid::Wish;
 
 use super::environment::{Line, read};
-use super::reading::Reading;
 use super::settings::VARIABLES;
+use super::variable::Reading;
 use super::*;
 
 fn config(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
@@ -42,7 +42,7 @@ fn nothing_set_gives_the_defaults() {
         let expected = format!(
             "{}=: {} is used instead; an empty value counts as unset",
             variable.name,
-            (variable.show)(&Config::default())
+            variable.show(&Config::default())
         );
         assert_eq!(sets[0].text, expected);
         assert_eq!(format!("{empty:?}"), format!("{:?}", Config::default()));
@@ -243,12 +243,12 @@ fn a_value_that_nccl_lives_with_is_replaced_and_named() {
         (
             "NCCL_IB_DATA_DIRECT",
             "3",
-            "1 is used instead; expected 0, 1 or 2",
+            "1 is used instead; expected a number from 0 to 2",
         ),
         (
             "NCCL_IB_PCI_RELAXED_ORDERING",
             "-2",
-            "2 is used instead; expected 0, 1 or 2",
+            "2 is used instead; expected a number from 0 to 2",
         ),
         (
             "NCCL_IB_MERGE_NICS",
@@ -307,7 +307,7 @@ fn every_variable_takes_numbers_as_nccl_does() {
     };
     let mut numbers = 0;
     for variable in VARIABLES.iter() {
-        if matches!(variable.reading, Reading::Word | Reading::Text) {
+        if matches!(variable.reading(), Reading::Word | Reading::Text) {
             continue;
         }
         numbers += 1;
@@ -315,7 +315,7 @@ fn every_variable_takes_numbers_as_nccl_does() {
             let said = |text| {
                 let (config, sets) = set(&[(variable.name, text)]).unwrap();
                 assert!(!sets[0].is_warning, "{}", sets[0].text);
-                (variable.show)(&config)
+                variable.show(&config)
             };
             assert_eq!(said(text), said(plain), "{}={text}", variable.name);
         }
@@ -329,7 +329,7 @@ fn each_variable_is_read_as_its_documentation_says() {
     for variable in VARIABLES.iter() {
         let outcome = |text| config(&[(variable.name, text)]);
         let is_replaced = |text| is_replaced(variable.name, text);
-        match variable.reading {
+        match variable.reading() {
             Reading::Number | Reading::Switch => {
                 assert!(is_replaced("x") && is_replaced("1 s"), "{}", variable.name);
             }
@@ -347,7 +347,7 @@ fn each_variable_is_read_as_its_documentation_says() {
         }
         if variable.name.starts_with("IBNET_") {
             assert_eq!(
-                variable.reading,
+                variable.reading(),
                 Reading::Text,
                 "{} is strict",
                 variable.name
@@ -434,7 +434,7 @@ fn every_variable_changes_its_field_and_nothing_else() {
     let unset = Config::default();
     for variable in VARIABLES.iter() {
         let mut text = value(variable.name);
-        if (variable.show)(&unset) == text {
+        if variable.show(&unset) == text {
             text = "1";
         }
         let allowed = |text| {
@@ -443,8 +443,8 @@ fn every_variable_changes_its_field_and_nothing_else() {
         };
         let changed = allowed(text).unwrap_or_else(|| allowed("3").unwrap());
         assert_ne!(
-            (variable.show)(&changed),
-            (variable.show)(&unset),
+            variable.show(&changed),
+            variable.show(&unset),
             "{}",
             variable.name
         );
@@ -452,7 +452,7 @@ fn every_variable_changes_its_field_and_nothing_else() {
             .iter()
             .filter(|other| other.field != variable.field)
         {
-            let is_unchanged = (other.show)(&changed) == (other.show)(&unset);
+            let is_unchanged = other.show(&changed) == other.show(&unset);
             assert!(is_unchanged, "{} changes {}", variable.name, other.field);
         }
         changed.check().unwrap();

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ibnet_verbs::{Context, DeviceAttributes, LinkLayer, PortState, ProtectionDomain};
+use ibnet_verbs::{
+    Context, DeviceAttributes, LinkLayer, PortAttributes, PortState, ProtectionDomain,
+};
 
 use super::card::Function;
 use super::info::DeviceInfo;
@@ -11,8 +13,7 @@ use super::{Device, gpu_direct, max_message, opening, speed};
 use crate::config::{Config, DataDirect, RelaxedOrdering};
 use crate::device::registrations::Registrations;
 use crate::error::Error;
-use crate::events::Changes;
-use crate::events::EventThread;
+use crate::events::{Changes, DeviceToken, EventThread};
 use crate::wire::stripe;
 
 /// What there is.
@@ -23,30 +24,23 @@ pub(crate) struct Found {
     pub(crate) left_out: Vec<String>,
 }
 
-/// An opened device, and those of its ports that can be used.
+/// An opened device, and those of its ports that can be used: now, here and with these settings.
 struct Opened {
     name: String,
     context: Context,
     pd: ProtectionDomain,
     attributes: DeviceAttributes,
     function: Option<Function>,
+    dmabuf: bool,
     changes: Arc<Changes>,
-    ports: Vec<Usable>,
+    ports: Vec<(LocalPort, Arc<PortCache>)>,
 }
 
-/// A port that can be used: now, here and with these settings.
-struct Usable {
-    number: u8,
-    local: LocalPort,
-    cache: Arc<PortCache>,
-}
-
-/// A device of which all is known but what depends on the others.
-struct Draft {
-    info: DeviceInfo,
-    opened: usize,
-    port: Arc<PortCache>,
-    data_direct: bool,
+/// What is true of every device of this machine.
+struct Machine {
+    /// A peer-memory client is loaded.
+    peer_memory: bool,
+    relaxed_ordering: bool,
 }
 
 /// Opens every device of `library` and lists the ports that can be used.
@@ -94,8 +88,22 @@ pub(crate) fn discover(
             },
         });
     }
-    let devices = build(&opened, library, config, events)?;
-    Ok(Found { devices, left_out })
+    let machine = Machine {
+        peer_memory: gpu_direct::peer_memory_client(&config.sysfs)
+            .inspect(|client| tracing::info!("GPU memory can be registered: {client}"))
+            .is_some(),
+        relaxed_ordering: relaxed_ordering(library, config.relaxed_ordering),
+    };
+    let mut devices = Vec::new();
+    for device in &opened {
+        let token = events.watch_device(&device.context, &device.changes)?;
+        devices.extend(ports_of(device, token, &machine, config));
+    }
+    number(&mut devices);
+    Ok(Found {
+        devices: devices.into_iter().map(Arc::new).collect(),
+        left_out,
+    })
 }
 
 /// Opens one device. None if no port of it can be used; why is noted.
@@ -152,11 +160,7 @@ fn open(
     for number in 1..=attributes.phys_port_count {
         let cache = Arc::new(PortCache::new(&context, number, &changes, config));
         match usable(&context, number, &cache, config) {
-            Ok(local) => ports.push(Usable {
-                number,
-                local,
-                cache,
-            }),
+            Ok(local) => ports.push((local, cache)),
             Err(reason) => leave_out(false, reason),
         }
     }
@@ -171,6 +175,7 @@ fn open(
         }
     };
     Some(Opened {
+        dmabuf: gpu_direct::can_register_dmabuf(&pd),
         pd,
         name: name.to_owned(),
         function: Function::of_device(device.sysfs_path()),
@@ -217,88 +222,59 @@ fn usable(
     cache.local_port().map_err(|error| error.to_string())
 }
 
-/// Makes the devices of all usable ports.
-fn build(
-    opened: &[Opened],
-    library: &ibnet_verbs::Library,
+/// The devices that the ports of `opened` are: one for each, and for each with mlx5's second path to the GPU.
+fn ports_of(
+    opened: &Opened,
+    token: DeviceToken,
+    machine: &Machine,
     config: &Config,
-    events: &EventThread,
-) -> Result<Vec<Arc<Device>>, Error> {
-    let peer_memory = gpu_direct::peer_memory_client(&config.sysfs);
-    if let Some(client) = &peer_memory {
-        tracing::info!("GPU memory can be registered: {client}");
-    }
-    let relaxed_ordering = relaxed_ordering(library, config.relaxed_ordering);
-
-    let mut drafts = Vec::new();
-    let mut shared = Vec::new();
-    for (index, device) in opened.iter().enumerate() {
-        let dmabuf = gpu_direct::can_register_dmabuf(&device.pd);
-        let data_direct = data_direct(device, config);
-        for port in &device.ports {
-            let info = DeviceInfo {
-                peer_memory: peer_memory.is_some(),
-                dmabuf,
-                relaxed_ordering,
-                ..describe(device, port, config)
-            };
-            let twin = data_direct.as_ref().map(|function| Draft {
-                info: DeviceInfo {
-                    name: format!("{}_dma", info.name),
-                    pci_path: Some(function.card(config.merge_vfs)),
-                    pci_function: Some(function.address),
-                    physical_function: function.physical_address(),
-                    // What the GPU sees by one path says nothing of what came by the other.
-                    force_flush: true,
-                    ..info.clone()
-                },
-                opened: index,
-                port: Arc::clone(&port.cache),
-                data_direct: true,
-            });
-            if twin.is_none() || config.data_direct == DataDirect::Both {
-                drafts.push(Draft {
-                    info,
-                    opened: index,
-                    port: Arc::clone(&port.cache),
-                    data_direct: false,
-                });
-            }
-            drafts.extend(twin);
-        }
-        let token = events.watch_device(&device.context, &device.changes)?;
-        shared.push((token, Registrations::new()));
-    }
-    number(&mut drafts);
-    Ok(drafts
-        .into_iter()
-        .map(|draft| {
-            let device = &opened[draft.opened];
-            let (token, registrations) = &shared[draft.opened];
-            Arc::new(Device {
-                port: draft.port,
-                info: draft.info,
-                pd: device.pd.clone(),
-                attributes: device.attributes.clone(),
-                token: *token,
+) -> Vec<Device> {
+    let registrations = Registrations::new();
+    let second = data_direct(opened, config);
+    let mut devices = Vec::new();
+    for (local, cache) in &opened.ports {
+        let mut add = |info, data_direct| {
+            devices.push(Device {
+                info,
+                pd: opened.pd.clone(),
+                attributes: opened.attributes.clone(),
+                token,
                 registrations: registrations.clone(),
-                data_direct: draft.data_direct,
-            })
-        })
-        .collect())
+                data_direct,
+                port: Arc::clone(cache),
+            });
+        };
+        let info = describe(opened, local, cache, machine, config);
+        if second.is_none() || config.data_direct == DataDirect::Both {
+            add(info.clone(), false);
+        }
+        if let Some(function) = &second {
+            let info = DeviceInfo {
+                name: format!("{}_dma", info.name),
+                pci_path: Some(function.card(config.merge_vfs)),
+                pci_function: Some(function.address),
+                physical_function: function.physical_address(),
+                // What the GPU sees by one path says nothing of what came by the other.
+                force_flush: true,
+                ..info
+            };
+            add(info, true);
+        }
+    }
+    devices
 }
 
 /// What is known of a port by itself.
-fn describe(device: &Opened, usable: &Usable, config: &Config) -> DeviceInfo {
-    let (port, state) = (usable.number, &usable.local.port);
-    let Opened {
-        name,
-        context,
-        attributes,
-        function,
-        ..
-    } = device;
-    let speed = port_speed(context, usable, config);
+fn describe(
+    opened: &Opened,
+    local: &LocalPort,
+    cache: &PortCache,
+    machine: &Machine,
+    config: &Config,
+) -> DeviceInfo {
+    let (name, function, attributes) = (&opened.name, &opened.function, &opened.attributes);
+    let (port, state) = (cache.port(), &local.port);
+    let speed = port_speed(&opened.context, state, cache, config);
     if speed.is_none() {
         tracing::info!(
             "{name}:{port}: the driver reports no known speed (width {}, speed {})",
@@ -320,16 +296,16 @@ fn describe(device: &Opened, usable: &Usable, config: &Config) -> DeviceInfo {
         physical_function: function.as_ref().and_then(Function::physical_address),
         port_ordinal: 0,
         guid: attributes.sys_image_guid,
-        port_guid: match context.gid(port, 0) {
+        port_guid: match opened.context.gid(port, 0) {
             Ok(gid) if !gid.is_zero() => gid.interface_id(),
             _ => attributes.node_guid,
         },
         rail: placement.rail,
         plane: placement.plane,
-        peer_memory: false,
-        dmabuf: false,
+        peer_memory: machine.peer_memory,
+        dmabuf: opened.dmabuf,
         force_flush: false,
-        relaxed_ordering: false,
+        relaxed_ordering: machine.relaxed_ordering,
         max_connections: attributes.max_qp,
         max_message: max_message(state.max_message_size, attributes.max_qp_wr),
         mtu: state.active_mtu.bytes().unwrap_or(0),
@@ -337,10 +313,14 @@ fn describe(device: &Opened, usable: &Usable, config: &Config) -> DeviceInfo {
     }
 }
 
-fn port_speed(context: &Context, usable: &Usable, config: &Config) -> Option<u32> {
-    let (port, state) = (usable.number, &usable.local.port);
+fn port_speed(
+    context: &Context,
+    state: &PortAttributes,
+    cache: &PortCache,
+    config: &Config,
+) -> Option<u32> {
     let effective = if config.query_port_speed {
-        context.port_speed(port).unwrap_or_else(|error| {
+        context.port_speed(cache.port()).unwrap_or_else(|error| {
             tracing::debug!(%error, "the speed comes from the port's lanes instead");
             None
         })
@@ -350,7 +330,7 @@ fn port_speed(context: &Context, usable: &Usable, config: &Config) -> Option<u32
     let interface = match (effective, state.link_layer) {
         // Reading files, only if it can matter.
         (None, LinkLayer::Ethernet) => {
-            speed::of_interfaces(&usable.cache.interface_names(), &config.sysfs)
+            speed::of_interfaces(&cache.interface_names(), &config.sysfs)
         }
         _ => None,
     };
@@ -404,19 +384,16 @@ fn relaxed_ordering(library: &ibnet_verbs::Library, wanted: RelaxedOrdering) -> 
 }
 
 /// Gives each device its index, and its number among the ports of its card.
-fn number(drafts: &mut [Draft]) {
-    for index in 0..drafts.len() {
-        let (before, rest) = drafts.split_at_mut(index);
+fn number(devices: &mut [Device]) {
+    for index in 0..devices.len() {
+        let (before, rest) = devices.split_at_mut(index);
         let info = &mut rest[0].info;
-        let shares_card = |other: &DeviceInfo| match (&info.pci_path, &other.pci_path) {
+        let shares_card = |other: &&Device| match (&info.pci_path, &other.info.pci_path) {
             (Some(own), Some(other)) => own == other,
-            (None, None) => info.guid == other.guid,
+            (None, None) => info.guid == other.info.guid,
             _ => false,
         };
-        let ordinal = before
-            .iter()
-            .filter(|draft| shares_card(&draft.info))
-            .count();
+        let ordinal = before.iter().filter(shares_card).count();
         info.port_ordinal = u32::try_from(ordinal).unwrap_or(u32::MAX);
         info.members = vec![index];
     }

@@ -109,6 +109,11 @@ impl PortCache {
         }
     }
 
+    /// The port's number.
+    pub(super) fn port(&self) -> u8 {
+        self.port
+    }
+
     fn label(&self) -> String {
         format!("{}:{}", self.context.device_name(), self.port)
     }

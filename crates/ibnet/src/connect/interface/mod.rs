@@ -10,7 +10,8 @@ mod system;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::config::Config;
 use crate::config::{Family, InterfaceFilter};
@@ -18,15 +19,21 @@ use crate::connect::control::Channel;
 use crate::error::Error;
 use crate::wire::handle::Handle;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use choice::{Address, Interface};
+pub(crate) use choice::Address;
 use choice::{Choice, Local, is_link_local};
-pub(crate) use choice::{State, Wanted, choose};
+pub(crate) use choice::{Interface, State, Wanted, choose};
 use near::Near;
+
+/// For how long a list of interfaces is good. They come and go, but a job makes hundreds of connections within
+/// this time, and to list them costs as much as a third of a connection.
+const LISTED: Duration = Duration::from_secs(1);
 
 /// What is known of it for the time of a transport. The choice is made anew each time, as interfaces
 /// come and go.
 #[derive(Default)]
 pub(crate) struct HandshakeInterface {
+    /// The interfaces, and when they were listed.
+    listed: Mutex<Option<(Instant, Arc<[Interface]>)>>,
     /// Of the address in [`Config::comm_id`], once it was looked up.
     communicator: OnceLock<Option<Near>>,
     /// The last line about it: it is told when it changes.
@@ -64,7 +71,7 @@ impl HandshakeInterface {
     /// # Errors
     /// Each interface with the reason why it cannot be used; or what the system said.
     pub(crate) fn to_listen_on(&self, config: &Config) -> Result<(Local, Vec<IpAddr>), Error> {
-        let interfaces = system::interfaces()?;
+        let interfaces = self.interfaces()?;
         let near = self.communicator.get_or_init(|| communicator(config));
         let choice = choose(
             &interfaces,
@@ -75,11 +82,11 @@ impl HandshakeInterface {
             },
         )?;
         self.tell(&choice);
+        let running = interfaces
+            .iter()
+            .filter(|interface| interface.state == State::Running);
         let any = choose(
-            &interfaces
-                .into_iter()
-                .filter(|interface| interface.state == State::Running)
-                .collect::<Vec<_>>(),
+            &running.cloned().collect::<Vec<_>>(),
             &Wanted {
                 filter: &InterfaceFilter::default(),
                 family: None,
@@ -119,7 +126,7 @@ impl HandshakeInterface {
                 near: Some(&near),
             };
             // Without an address of the peer's family, the system finds a way or there is none.
-            source = choose(&system::interfaces()?, &wanted)
+            source = choose(&self.interfaces()?, &wanted)
                 .ok()
                 .map(|choice| choice.best);
         }
@@ -137,6 +144,19 @@ impl HandshakeInterface {
             source,
             others: handle.other_addresses().collect(),
         })
+    }
+
+    /// The network interfaces of this host.
+    fn interfaces(&self) -> Result<Arc<[Interface]>, Error> {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*listed {
+            Some((at, interfaces)) if at.elapsed() < LISTED => Ok(Arc::clone(interfaces)),
+            _ => {
+                let interfaces: Arc<[Interface]> = system::interfaces()?.into();
+                *listed = Some((Instant::now(), Arc::clone(&interfaces)));
+                Ok(interfaces)
+            }
+        }
     }
 
     /// Says what was chosen, unless that was said last.

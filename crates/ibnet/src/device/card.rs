@@ -11,20 +11,16 @@ use std::path::{Path, PathBuf};
 use super::pci::PciAddress;
 
 /// A PCI function.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Function {
     pub(super) address: PciAddress,
     /// Its directory in sysfs, resolved.
     path: PathBuf,
-    physical: Option<Physical>,
-}
-
-/// The physical function that a virtual one belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Physical {
-    address: PciAddress,
-    /// None if the link leads nowhere, as in a container that is shown less than the machine has.
-    path: Option<PathBuf>,
+    /// Of a virtual function, the address of the physical one that it belongs to.
+    pub(super) physical: Option<PciAddress>,
+    /// The directory of that one. None if the link leads nowhere, as in a container that is shown less than the
+    /// machine has.
+    physical_path: Option<PathBuf>,
 }
 
 impl Function {
@@ -40,37 +36,24 @@ impl Function {
         let (path, address) = path
             .ancestors()
             .find_map(|path| Some((path, address_of(path)?)))?;
+        let link = path.join("physfn");
+        let physical = fs::read_link(&link).ok().as_deref().and_then(address_of);
         Some(Self {
             address,
             path: path.to_owned(),
-            physical: Physical::of(path),
+            physical,
+            physical_path: physical.and_then(|_| link.canonicalize().ok()),
         })
-    }
-
-    pub(super) fn physical_address(&self) -> Option<PciAddress> {
-        self.physical.as_ref().map(|physical| physical.address)
     }
 
     /// The directory in sysfs of the function that stands for the whole card. With `merge_vfs` a
     /// virtual function is a part of its physical one's card; without, it stands for itself.
     pub(super) fn card(&self, merge_vfs: bool) -> PathBuf {
-        match &self.physical {
-            None => first_function(&self.path, self.address),
-            Some(Physical {
-                address,
-                path: Some(path),
-            }) if merge_vfs => first_function(path, *address),
-            Some(_) => self.path.clone(),
+        match (self.physical, &self.physical_path) {
+            (None, _) => first_function(&self.path, self.address),
+            (Some(address), Some(path)) if merge_vfs => first_function(path, address),
+            _ => self.path.clone(),
         }
-    }
-}
-
-impl Physical {
-    fn of(function: &Path) -> Option<Self> {
-        let link = function.join("physfn");
-        let address = address_of(&fs::read_link(&link).ok()?)?;
-        let path = link.canonicalize().ok();
-        Some(Self { address, path })
     }
 }
 

@@ -253,7 +253,7 @@ fn ports_of(
                 name: format!("{}_dma", info.name),
                 pci_path: Some(function.card(config.merge_vfs)),
                 pci_function: Some(function.address),
-                physical_function: function.physical_address(),
+                physical_function: function.physical,
                 // What the GPU sees by one path says nothing of what came by the other.
                 force_flush: true,
                 ..info
@@ -293,7 +293,7 @@ fn describe(
             .as_ref()
             .map(|function| function.card(config.merge_vfs)),
         pci_function: function.as_ref().map(|function| function.address),
-        physical_function: function.as_ref().and_then(Function::physical_address),
+        physical_function: function.as_ref().and_then(|function| function.physical),
         port_ordinal: 0,
         guid: attributes.sys_image_guid,
         port_guid: match opened.context.gid(port, 0) {

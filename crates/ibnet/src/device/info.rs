@@ -96,9 +96,7 @@ impl DeviceInfo {
             known => known,
         }
     }
-}
 
-impl DeviceInfo {
     /// `name:port`, as users write it.
     pub fn label(&self) -> String {
         format!("{}:{}", self.name, self.port)

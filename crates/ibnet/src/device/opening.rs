@@ -42,7 +42,7 @@ pub(super) fn explain(
     let Some(errno) = errno else {
         return format!("{device}: {doing} failed: {error}");
     };
-    let node = Node::of(device, &config.sysfs, &config.device_nodes);
+    let node = Node::of(device, config);
     let errno = Errno::from_raw(errno);
     format!(
         "{device}: {doing} failed: {} ({errno:?}): {}",
@@ -52,7 +52,7 @@ pub(super) fn explain(
 }
 
 /// The device node by which programs reach a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Node {
     /// Where it is or should be; with `*` if sysfs does not tell its number.
     path: String,
@@ -69,23 +69,16 @@ enum NodeState {
 }
 
 impl Node {
-    fn of(device: &str, sysfs: &Path, folder: &Path) -> Self {
-        let Some(name) = node_name(device, sysfs) else {
-            let is_folder_there = folder.is_dir();
-            return Self {
-                path: folder.join("uverbs*").display().to_string(),
-                state: if is_folder_there {
-                    NodeState::Unknown
-                } else {
-                    NodeState::Missing
-                },
-            };
-        };
-        let path = folder.join(name);
-        let state = match fs::metadata(&path) {
-            Ok(metadata) => NodeState::Mode(metadata.permissions().mode() & 0o777),
+    fn of(device: &str, config: &Config) -> Self {
+        let folder = &config.device_nodes;
+        let name = node_name(device, &config.sysfs);
+        let path = folder.join(name.as_deref().unwrap_or("uverbs*"));
+        // Without its number, all that can be told is whether there are nodes at all.
+        let found = fs::metadata(if name.is_some() { &path } else { folder });
+        let state = match found {
             Err(error) if error.kind() == io::ErrorKind::NotFound => NodeState::Missing,
-            Err(_) => NodeState::Unknown,
+            Ok(node) if name.is_some() => NodeState::Mode(node.permissions().mode() & 0o777),
+            _ => NodeState::Unknown,
         };
         Self {
             path: path.display().to_string(),
@@ -167,7 +160,7 @@ pub(super) fn unlisted(listed: &[&str], library: &str, config: &Config) -> Vec<S
     names
         .iter()
         .map(|name| {
-            let node = Node::of(name, &config.sysfs, &config.device_nodes);
+            let node = Node::of(name, config);
             let lacks = match node.state {
                 NodeState::Missing => advice(Errno::ENOENT, &node, None),
                 _ => "it has no provider for it, or one of another release of rdma-core; install \
@@ -243,28 +236,24 @@ mod tests {
             root.write(&format!("class/infiniband/{owner}/node_type"), "1: CA");
         }
         root.write("dev/uverbs3", "");
-        let dev = root.path().join("dev");
         assert_eq!(node_name("mlx5_1", root.path()).as_deref(), Some("uverbs3"));
-        assert_eq!(
-            Node::of("mlx5_0", root.path(), &dev).state,
-            NodeState::Missing
-        );
-        assert!(matches!(
-            Node::of("mlx5_1", root.path(), &dev).state,
-            NodeState::Mode(_)
-        ));
-        let unknown = Node::of("mlx5_9", root.path(), &dev);
-        assert_eq!(unknown.state, NodeState::Unknown);
-        assert!(unknown.path.ends_with("uverbs*"));
-        let gone = Node::of("mlx5_9", root.path(), Path::new("/nonexistent"));
-        assert_eq!(gone.state, NodeState::Missing);
-
         let library = "/opt/rdma/lib/libibverbs.so.1";
         let mut config = Config {
             sysfs: root.path().to_owned(),
-            device_nodes: dev,
+            device_nodes: root.path().join("dev"),
             ..Config::default()
         };
+        assert_eq!(Node::of("mlx5_0", &config).state, NodeState::Missing);
+        assert!(matches!(
+            Node::of("mlx5_1", &config).state,
+            NodeState::Mode(_)
+        ));
+        let unknown = Node::of("mlx5_9", &config);
+        assert_eq!(unknown.state, NodeState::Unknown);
+        assert!(unknown.path.ends_with("uverbs*"));
+        let without_nodes = config.clone().device_nodes("/nonexistent".into());
+        let gone = Node::of("mlx5_9", &without_nodes);
+        assert_eq!(gone.state, NodeState::Missing);
         let lines = unlisted(&[], library, &config);
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("mlx5_0") && lines[0].contains("uverbs0 is missing"));

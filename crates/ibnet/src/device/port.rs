@@ -8,8 +8,8 @@
 //! call), and whether the network interfaces of the table are up (two small files for each). If
 //! something has, the table is read anew.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use ibnet_gid::RoceVersion;
@@ -73,16 +73,12 @@ struct Known {
     /// The port's count of changes from before anything was asked.
     changes: u64,
     local: LocalPort,
-    interfaces: Vec<InterfaceState>,
+    /// The network interfaces of the table, with what the kernel says of them.
+    interfaces: Vec<(String, InterfaceState)>,
 }
 
-/// What the kernel says of a network interface, as it says it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct InterfaceState {
-    folder: PathBuf,
-    flags: Option<String>,
-    operational: Option<String>,
-}
+/// The flags and the operational state of a network interface, as the kernel writes them.
+type InterfaceState = [Option<String>; 2];
 
 impl PortCache {
     pub(super) fn new(
@@ -148,10 +144,7 @@ impl PortCache {
     pub(super) fn interface_names(&self) -> Vec<String> {
         let known = self.lock();
         let interfaces = known.iter().flat_map(|known| &known.interfaces);
-        interfaces
-            .filter_map(|interface| interface.folder.file_name()?.to_str())
-            .map(str::to_owned)
-            .collect()
+        interfaces.map(|(name, _)| name.clone()).collect()
     }
 
     /// Whether the address of a connection has gone: there is another in its place of the table, or
@@ -184,12 +177,23 @@ impl PortCache {
         };
         known.local.port == *attributes
             && same_gid()
-            && known.interfaces.iter().all(InterfaceState::still_holds)
+            && (known.interfaces.iter()).all(|(name, state)| *state == self.interface_state(name))
+    }
+
+    fn interface_state(&self, name: &str) -> InterfaceState {
+        let folder = self.sysfs.root().join("class/net").join(name);
+        ["flags", "operstate"].map(|file| fs::read_to_string(folder.join(file)).ok())
     }
 
     fn find_out(&self, changes: u64, port: PortAttributes) -> Result<Known, Error> {
         let entries = self.context.gid_table(self.port, &self.sysfs)?;
-        let interfaces = interfaces(&entries, self.sysfs.root());
+        let names = entries
+            .iter()
+            .filter_map(|entry| entry.netdev.as_ref()?.name.clone());
+        let interfaces = BTreeSet::from_iter(names)
+            .into_iter()
+            .map(|name| (name.clone(), self.interface_state(&name)))
+            .collect();
         let pkey_index = self.pkey_index(port.pkey_table_len)?;
         let chosen = match ibnet_gid::select(&entries, port.link_layer, &self.policy) {
             Ok(selection) => {
@@ -220,9 +224,7 @@ impl PortCache {
             interfaces,
             local: LocalPort {
                 port,
-                gid: chosen
-                    .as_ref()
-                    .map_or(ibnet_verbs::Gid([0; 16]), |entry| entry.gid),
+                gid: (chosen.as_ref()).map_or(ibnet_verbs::Gid([0; 16]), |entry| entry.gid),
                 gid_index,
                 prefix_length: entry.and_then(|entry| prefix_length(&entry.gid)),
                 roce_version: entry.and_then(|entry| {
@@ -306,35 +308,6 @@ fn find_pkey(table: &[u16], wanted: u16) -> Option<u16> {
     find(wanted | FULL_MEMBER)
         .or_else(|| find(wanted & !FULL_MEMBER))
         .and_then(|index| u16::try_from(index).ok())
-}
-
-/// The state of all interfaces that the entries belong to.
-fn interfaces(entries: &[ibnet_gid::Entry], sysfs: &Path) -> Vec<InterfaceState> {
-    let mut names: Vec<&str> = entries
-        .iter()
-        .filter_map(|entry| entry.netdev.as_ref()?.name.as_deref())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-        .into_iter()
-        .map(|name| InterfaceState::read(sysfs.join("class/net").join(name)))
-        .collect()
-}
-
-impl InterfaceState {
-    fn read(folder: PathBuf) -> Self {
-        let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        Self {
-            flags: text("flags"),
-            operational: text("operstate"),
-            folder,
-        }
-    }
-
-    fn still_holds(&self) -> bool {
-        *self == Self::read(self.folder.clone())
-    }
 }
 
 #[cfg(test)]

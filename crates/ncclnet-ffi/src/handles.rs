@@ -206,16 +206,20 @@ pub(crate) trait Object: Send + Sync {
     const KIND: Kind;
 }
 
-/// At most `LIMIT` objects by their handles.
+/// Objects by their handles, in slots that are made [`CHUNK`] at a time, at most `CHUNKS` times.
 ///
 /// A slot, once made, keeps its address for as long as the process lives, so that a look-up needs no lock and
 /// a handle of a closed object is an error and not a dangling pointer. An empty table is all zeros: a static
-/// one takes no room in the library's file, and no memory where it is not used.
-pub(crate) struct Table<T, const LIMIT: usize> {
-    slots: [AtomicPtr<Slot<T>>; LIMIT],
+/// one takes no room in the library's file, and no memory where it is not used. All tables together are smaller than a
+/// huge page (2 MiB on x86-64): the kernel would give them one, and clear it, at the first object.
+pub(crate) struct Table<T, const CHUNKS: usize> {
+    chunks: [AtomicPtr<[Slot<T>; CHUNK]>; CHUNKS],
     /// `None` until there is an object: an empty queue is not all zeros.
     free: Mutex<Option<Box<Free>>>,
 }
+
+/// Slots that are made at a time.
+pub(crate) const CHUNK: usize = 16;
 
 /// Aligned so that the communicators of two threads do not share a cache line.
 #[repr(align(64))]
@@ -223,6 +227,15 @@ struct Slot<T> {
     /// Odd while there is an object.
     generation: AtomicU32,
     object: UnsafeCell<Option<T>>,
+}
+
+impl<T> Slot<T> {
+    const fn empty() -> Self {
+        Self {
+            generation: AtomicU32::new(0),
+            object: UnsafeCell::new(None),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -237,12 +250,12 @@ struct Free {
 // has ended the generation) and read as a shared reference in between, by the contract of `Table::get`.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
-impl<T: Object, const LIMIT: usize> Table<T, LIMIT> {
+impl<T: Object, const CHUNKS: usize> Table<T, CHUNKS> {
     /// No objects.
     pub(crate) const fn new() -> Self {
-        assert!(LIMIT <= 1 << INDEX_BITS);
+        assert!(CHUNKS * CHUNK <= 1 << INDEX_BITS);
         Self {
-            slots: [const { AtomicPtr::new(ptr::null_mut()) }; LIMIT],
+            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
             free: Mutex::new(None),
         }
     }
@@ -260,12 +273,11 @@ impl<T: Object, const LIMIT: usize> Table<T, LIMIT> {
         };
         let index = self.with_free(|free| {
             free.given_back.pop_front().or_else(|| {
-                let place = self.slots.get(free.used as usize)?;
-                let slot = Box::new(Slot {
-                    generation: AtomicU32::new(0),
-                    object: UnsafeCell::new(None),
-                });
-                place.store(Box::into_raw(slot), Ordering::Release);
+                let place = self.chunks.get(free.used as usize / CHUNK)?;
+                if free.used.is_multiple_of(CHUNK as u32) {
+                    let chunk = Box::new([const { Slot::empty() }; CHUNK]);
+                    place.store(Box::into_raw(chunk), Ordering::Release);
+                }
                 free.used += 1;
                 Some(free.used - 1)
             })
@@ -342,9 +354,11 @@ impl<T: Object, const LIMIT: usize> Table<T, LIMIT> {
 
     #[inline]
     fn slot(&self, index: u32) -> Result<&Slot<T>, Fault> {
-        let place = self.slots.get(index as usize).ok_or_else(foreign)?;
-        // SAFETY: null, or from `insert`, which made the slot before it stored the pointer; slots are not freed.
-        unsafe { place.load(Ordering::Acquire).as_ref() }.ok_or_else(foreign)
+        let index = index as usize;
+        let place = self.chunks.get(index / CHUNK).ok_or_else(foreign)?;
+        // SAFETY: null, or from `insert`, which made the slots before it stored the pointer; slots are not freed.
+        let chunk = unsafe { place.load(Ordering::Acquire).as_ref() };
+        chunk.map(|slots| &slots[index % CHUNK]).ok_or_else(foreign)
     }
 
     fn with_free<R>(&self, call: impl FnOnce(&mut Free) -> R) -> R {
@@ -366,7 +380,7 @@ mod tests {
         const KIND: Kind = Kind::Sender;
     }
 
-    type Numbers = Table<u32, 256>;
+    type Numbers = Table<u32, { 256 / CHUNK }>;
 
     fn value(table: &Numbers, handle: Handle) -> Option<u32> {
         // SAFETY: these tests close nothing that is in use.

@@ -11,22 +11,24 @@ use ibnet::{Region, Registrar};
 use crate::accepting::Accepting;
 use crate::device::{Device, Devices};
 use crate::fault::Fault;
-use crate::handles::{Handle, Kind, MAX_COMMUNICATORS, Object, Table};
+use crate::handles::{CHUNK, Handle, Kind, MAX_COMMUNICATORS, Object, Table};
 
 /// Contexts: one per NCCL communicator of this process.
-pub(crate) static CONTEXTS: Table<Context, { 1 << 16 }> = Table::new();
+pub(crate) static CONTEXTS: Table<Context, { (1 << 16) / CHUNK }> = Table::new();
 
 /// `listenComm`.
-pub(crate) static LISTENERS: Table<Listener, MAX_COMMUNICATORS> = Table::new();
+pub(crate) static LISTENERS: Table<Listener, { MAX_COMMUNICATORS / CHUNK }> = Table::new();
 
 /// `sendComm`.
-pub(crate) static SENDERS: Table<Communicator<SendConnection>, MAX_COMMUNICATORS> = Table::new();
+pub(crate) static SENDERS: Table<Communicator<SendConnection>, { MAX_COMMUNICATORS / CHUNK }> =
+    Table::new();
 
 /// `recvComm`.
-pub(crate) static RECEIVERS: Table<Communicator<RecvConnection>, MAX_COMMUNICATORS> = Table::new();
+pub(crate) static RECEIVERS: Table<Communicator<RecvConnection>, { MAX_COMMUNICATORS / CHUNK }> =
+    Table::new();
 
 /// `mhandle`.
-pub(crate) static REGIONS: Table<Registered, { 1 << 20 }> = Table::new();
+pub(crate) static REGIONS: Table<Registered, { (1 << 20) / CHUNK }> = Table::new();
 
 /// What `init` of API version 11 and later gives to each communicator.
 #[derive(Clone)]

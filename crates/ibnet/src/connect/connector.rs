@@ -9,7 +9,7 @@ use crate::connect::control::Channel;
 use crate::connect::dial::dial;
 use crate::connect::established::{Established, NewSender, QueuePairs};
 use crate::connect::interface::Route;
-use crate::connect::introduction::introduce;
+use crate::connect::introduction::Introduction;
 use crate::connect::names::Names;
 use crate::connect::options::ConnectOptions;
 use crate::connect::pairing::obstacle;
@@ -37,6 +37,7 @@ pub(crate) struct Call {
     pub(crate) handle: Handle,
     pub(crate) options: ConnectOptions,
     pub(crate) nic: Arc<Nic>,
+    pub(crate) own: Introduction,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -77,7 +78,7 @@ pub(crate) async fn connect(
 
 async fn agree(peer: &mut Peer, call: &Call, budget: Budget) -> Result<Agreed, Error> {
     let config = &call.shared.config;
-    let own = introduce(&call.nic, config)?;
+    let own = call.own.renewed(&call.nic, config)?;
     peer.send(&Message::Hello(Hello {
         cookie: *call.handle.cookie(),
         info: own.info.clone(),

@@ -36,13 +36,14 @@ impl Connecting {
         options: ConnectOptions,
     ) -> Result<Self, Error> {
         // A port that cannot be used is an error at once, and none for the listener.
-        introduce(&nic, &shared.config)?;
+        let own = introduce(&nic, &shared.config)?;
         let route = shared.handshake_interface.to_call(&shared.config, handle)?;
         tracing::debug!("{} calls {route}", nic.info().name);
         let call = Call {
             handle: *handle,
             options,
             nic,
+            own,
             shared: Arc::clone(&shared),
         };
         let budget = Budget::default();

@@ -47,8 +47,6 @@ struct Agreed {
     staging: CtsStaging,
     sizes: Area,
     ring: RemoteArea,
-    /// Where the bytes go that flushing reads; none if `flush` is off.
-    scratch: Option<Area>,
     own: PeerInfo,
     hello: Hello,
     paths: Vec<PathPlan>,
@@ -112,11 +110,6 @@ async fn agree(
     let staging = CtsStaging::new(domains(), entry_bytes)?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let sizes = Area::new(domains(), SIZE_TABLE_BYTES, access)?;
-    let scratch = if config.flush {
-        Some(Area::new(domains(), size_of::<u64>(), Access::LOCAL_WRITE)?)
-    } else {
-        None
-    };
     let demand = demand(listening, entry_bytes);
     let agreed = (paths.clone(), Side::Listener);
     let mut setup = Setup::new(nic, &own.locals, agreed, demand, shared, budget)?;
@@ -155,7 +148,6 @@ async fn agree(
         staging,
         sizes,
         ring: endpoint.ring,
-        scratch,
         own: own.info,
         hello,
         paths,
@@ -226,7 +218,6 @@ fn finish(agreed: Agreed, peer: Peer, listening: &Listening) -> NewReceiver {
             nic: Arc::clone(&listening.nic),
             shared: Arc::clone(shared),
         },
-        scratch: agreed.scratch,
         staging: agreed.staging,
         sizes: agreed.sizes,
         ring: agreed.ring,

@@ -48,8 +48,6 @@ pub(crate) struct NewSender {
 /// What a receiving end is made of.
 pub(crate) struct NewReceiver {
     pub(crate) common: Established,
-    /// Where the bytes go that flushing reads; none if `flush` is off.
-    pub(crate) scratch: Option<Area>,
     pub(crate) staging: CtsStaging,
     pub(crate) sizes: Area,
     pub(crate) ring: RemoteArea,

@@ -80,7 +80,8 @@ impl CtsRing {
     }
 }
 
-/// The receiver's copy of the ring, from which the NIC sends the entries.
+/// The receiver's copy of the ring, from which the NIC sends the entries; and behind it a byte of scratch, which is
+/// the only one that the NIC writes.
 pub(crate) struct CtsStaging {
     area: Area,
     entry_bytes: usize,
@@ -91,8 +92,14 @@ impl CtsStaging {
         domains: impl IntoIterator<Item = &'a ProtectionDomain>,
         entry_bytes: usize,
     ) -> Result<Self, Error> {
-        let area = Area::new(domains, ENTRIES as usize * entry_bytes, Access::empty())?;
+        let length = ENTRIES as usize * entry_bytes + 1;
+        let area = Area::new(domains, length, Access::LOCAL_WRITE)?;
         Ok(Self { area, entry_bytes })
+    }
+
+    /// Where flushing reads a byte to. Nothing looks at it.
+    pub(crate) fn scratch(&self) -> u64 {
+        self.address_of(ENTRIES as usize)
     }
 
     /// Prepares entry `id`, with the key that `rkey` gives for each device.

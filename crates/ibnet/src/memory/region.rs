@@ -39,8 +39,8 @@ struct Inner {
     is_host: bool,
     nic: Arc<Nic>,
     keys: [Keys; MAX_DEVICES],
-    /// None once they are given back.
-    leases: Option<Vec<Lease<Registered>>>,
+    /// Empty once they are given back.
+    leases: Vec<Lease<Registered>>,
 }
 
 /// The keys of a registration with one device.
@@ -213,7 +213,7 @@ impl Registrar {
             is_host,
             nic: Arc::clone(&self.nic),
             keys,
-            leases: Some(leases),
+            leases,
         })))
     }
 }
@@ -297,13 +297,13 @@ impl fmt::Debug for Region {
 
 impl Inner {
     fn give_back(&mut self) -> Result<(), Error> {
-        match self.leases.take() {
+        let leases = std::mem::take(&mut self.leases);
+        if self.nic.is_inherited() {
             // In a forked child they are the parent's, and the cache's locks may have been held.
-            Some(leases) if self.nic.is_inherited() => std::mem::forget(leases),
-            Some(leases) => return release_all(leases),
-            None => {}
+            std::mem::forget(leases);
+            return Ok(());
         }
-        Ok(())
+        release_all(leases)
     }
 }
 

@@ -51,7 +51,8 @@ impl Connection<Receiver> {
         let Some((data, _, region)) = target else {
             return Ok(Flush::NotNeeded);
         };
-        if self.side.scratch.is_none() {
+        if self.core.loops.is_empty() {
+            // `flush` is off.
             return Ok(Flush::NotNeeded);
         }
         if self.core.has_events() {
@@ -91,14 +92,12 @@ impl Connection<Receiver> {
         region: &Region,
         request: RequestId,
     ) -> Result<(), PostError> {
-        let Some(scratch) = &self.side.scratch else {
-            return Ok(());
-        };
+        let staging = &self.side.staging;
         for path in &mut self.core.loops {
             let local = Sge {
-                address: scratch.address(),
+                address: staging.scratch(),
                 length: 1,
-                lkey: scratch.lkey(path.device),
+                lkey: staging.lkey(path.device),
             };
             let remote = RemoteAddress {
                 address,
@@ -107,7 +106,7 @@ impl Connection<Receiver> {
             let id = (path.device as u64) << 32 | u64::from(request.index());
             let read = SendRequest::read(id, Some(local), remote).signaled();
             path.posted(1);
-            // SAFETY: the scratch word is freed after the queue pairs; the remote memory is kept
+            // SAFETY: the scratch byte is freed after the queue pairs; the remote memory is kept
             // registered by the caller of `iflush`.
             unsafe { path.queue_pair.post_send(&mut [read]) }?;
         }

@@ -34,9 +34,6 @@ pub struct Receiver {
     staging: CtsStaging,
     /// Sizes that the sender has written.
     sizes: Area,
-    /// Where the bytes go that flushing reads; nothing looks at them. None if there are no queue pairs
-    /// for flushing.
-    scratch: Option<Area>,
     /// The ring in the sender's memory.
     ring: RemoteArea,
     window: RecvWindow,
@@ -101,7 +98,6 @@ impl Connection<Receiver> {
     pub(crate) fn new(parts: NewReceiver) -> Result<Self, Error> {
         let NewReceiver {
             common,
-            scratch,
             staging,
             sizes,
             ring,
@@ -115,7 +111,6 @@ impl Connection<Receiver> {
         let side = Receiver {
             staging,
             sizes,
-            scratch,
             ring,
             // Each message takes at most one receive of a path: with no more of them announced
             // than are surely posted, none ever finds the queue empty. (The shallowest queue so has

@@ -8,6 +8,8 @@ mod namespace;
 use std::env;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ibnet::{Config, ConnectOptions, Handle, RecvConnection, SendConnection, Transport, Wait};
@@ -128,6 +130,25 @@ fn a_connector_calls_from_the_interface_that_is_asked_for() {
         check("=eth1", "", "10.9.9.9", "10.9.9.9");
         check("=eth1", "^eth1", "10.9.9.9", "10.9.9.9");
         check("=eth1", "ib", "10.9.9.9", "10.9.9.9");
+    });
+}
+
+#[test]
+fn a_listener_of_an_open_transport_leaves_an_interface_that_has_gone_down() {
+    let name = "a_listener_of_an_open_transport_leaves_an_interface_that_has_gone_down";
+    on_host(&two_networks(), name, || {
+        let fabric = fabric();
+        let transport = open(&fabric, &[]);
+        let address = || transport.listen(0).unwrap().handle().address().ip();
+        assert_eq!(address(), Ipv4Addr::new(10, 1, 2, 3));
+        let down = ["link", "set", "eth0", "down"];
+        assert!(Command::new("ip").args(down).status().unwrap().success());
+        // Interfaces are not listed for each listener.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while address() != Ipv4Addr::new(10, 9, 9, 9) {
+            assert!(Instant::now() < deadline, "the list is never renewed");
+            thread::sleep(Duration::from_millis(50));
+        }
     });
 }
 

@@ -233,6 +233,12 @@ impl<const N: usize> SendRequest<N> {
         self
     }
 
+    /// Changes the identifier of a request that is kept.
+    #[inline]
+    pub fn set_wr_id(&mut self, wr_id: u64) {
+        self.raw.wr_id = wr_id;
+    }
+
     /// Asks for a completion with this identifier, in a request that is kept.
     #[inline]
     pub fn signal_as(&mut self, wr_id: u64) {

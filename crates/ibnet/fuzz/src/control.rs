@@ -4,7 +4,7 @@
 use super::input::Input;
 use super::messages::decode;
 use super::samples::frame;
-use crate::connection::in_flight::{InFlight, credit};
+use crate::connection::in_flight::{InFlight, Part, credit};
 use crate::wire::message::{Close, MAX_PATHS, Message};
 
 /// Paths less one; for each path, parts that were posted (2 bytes) and, of them, acknowledged (2
@@ -20,7 +20,8 @@ pub fn control(data: &[u8]) {
     let mut logs: Vec<InFlight> = Vec::new();
     // For each path, requests of the parts that are under way, and parts posted before them.
     let mut model: Vec<(Vec<u16>, u64)> = Vec::new();
-    let mut request = 0;
+    let mut request = 0_u16;
+    let part_of = |request| Part { request, index: 0 };
     for _ in 0..paths {
         let mut log = InFlight::new();
         let posted = u64::from(input.u16() % 1024);
@@ -28,10 +29,10 @@ pub fn control(data: &[u8]) {
         let acknowledged = u64::from(input.u16()).clamp(posted.saturating_sub(256), posted);
         let mut under_way = Vec::new();
         for part in 0..posted {
-            log.push(request);
+            log.push(part_of(request));
             if part < acknowledged {
                 // In order, so that there is always room for the next.
-                assert_eq!(log.complete(), Some(request));
+                assert_eq!(log.complete(), Some(part_of(request)));
             } else {
                 under_way.push(request);
             }
@@ -60,7 +61,7 @@ pub fn control(data: &[u8]) {
             .zip(&closing.parts_taken)
             .all(|((under_way, before), taken)| *taken <= before + under_way.len() as u64);
     let mut credited = Vec::new();
-    let outcome = credit(&mut logs, closing, |_, request| credited.push(request));
+    let outcome = credit(&mut logs, closing, |_, part| credited.push(part.request));
     assert_eq!(outcome.is_ok(), is_possible);
     let mut expected = Vec::new();
     for ((under_way, before), taken) in model.iter().zip(&closing.parts_taken) {

@@ -5,7 +5,7 @@ use super::samples::{self, frame};
 use crate::connect::plan::decide;
 use crate::wire::frame::{Decoder, MAX_MESSAGE};
 use crate::wire::message::{Invalid, MAX_DEVICES, MAX_PATHS, Message, PeerInfo, printable};
-use crate::wire::message::{PROTOCOL, mtu};
+use crate::wire::message::{PROTOCOL, PathEvent, mtu};
 
 /// First byte: whether the rest is a stream (even) or the body of one message, which is put into a
 /// frame that fits (odd). Second byte: the bytes that arrive at a time.
@@ -96,6 +96,12 @@ fn usable(message: &Message) {
             assert!(endpoint.ring.address.checked_add(256 * 64).is_some());
         }
         Message::Reject(refusal) => fit_for_a_log(&refusal.reason),
+        Message::Path(news) => {
+            assert!(usize::from(news.path) < MAX_PATHS);
+            if let PathEvent::Offer { device, endpoint } = &news.event {
+                assert!(mtu(device.mtu).is_some() && endpoint.number >> 24 == 0);
+            }
+        }
         Message::Close(closing) => assert!(closing.parts_taken.len() <= MAX_PATHS),
         Message::Ready => {}
     }

@@ -4,8 +4,8 @@ use crate::wire::cts;
 use crate::wire::frame::encode;
 use crate::wire::handle::Cookie;
 use crate::wire::message::{
-    Close, DeviceOffer, EceOptions, Endpoint, Endpoints, Hello, Link, Message, PathPlan, PeerInfo,
-    Plan, Preferences, RemoteArea,
+    Close, DeviceOffer, EceOptions, Endpoint, Endpoints, Hello, Link, Message, PathEvent, PathNews,
+    PathPlan, PeerInfo, Plan, Preferences, RemoteArea,
 };
 use crate::wire::service::Service;
 
@@ -13,7 +13,7 @@ use crate::wire::service::Service;
 pub(super) const COOKIE: Cookie = *b"a secret cookie!";
 
 /// Kinds of messages.
-pub(super) const KINDS: usize = 6;
+pub(super) const KINDS: usize = 8;
 
 /// A message of kind `kind`, between ends of `devices` devices each.
 pub(super) fn message(kind: usize, devices: usize) -> Message {
@@ -37,10 +37,23 @@ pub(super) fn message(kind: usize, devices: usize) -> Message {
         }),
         3 => Message::Ready,
         4 => Message::reject(&"no room"),
+        5 => path_news(PathEvent::Drained { taken: 7 }),
+        6 => path_news(PathEvent::Offer {
+            device: party("peer", 1).devices.remove(0),
+            endpoint: queue_pair(0),
+        }),
         _ => Message::Close(Close {
             parts_taken: vec![3; devices],
         }),
     }
+}
+
+fn path_news(event: PathEvent) -> Message {
+    Message::Path(PathNews {
+        path: 1,
+        epoch: 2,
+        event,
+    })
 }
 
 /// The bytes of `message` on the wire.

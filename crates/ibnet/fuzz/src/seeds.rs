@@ -27,7 +27,9 @@ fn seeds() -> Vec<Seed> {
     seeds
 }
 
-const NAMES: [&str; KINDS] = ["hello", "plan", "endpoint", "ready", "refusal", "closing"];
+const NAMES: [&str; KINDS] = [
+    "hello", "plan", "endpoint", "ready", "refusal", "drained", "offer", "closing",
+];
 
 fn messages() -> Vec<Seed> {
     let mut seeds = Vec::new();

@@ -240,6 +240,12 @@ settings! {
         "IBNET_CONNECT_TIMEOUT": Number(1..=86_400, "seconds", |c| c.connect_timeout.map(seconds), |c, number| {
             c.connect_timeout = Some(Duration::from_secs(number as u64));
         }), unset "none";
+    /// How long a connection may be without a path that works before it fails: until then queue pairs are made anew
+    /// and what did not arrive is sent again. 0: it fails at once, as NCCL's own network does.
+    recovery_timeout: Duration = Duration::ZERO,
+        "IBNET_RECOVERY_TIMEOUT": Number(0..=86_400, "seconds", |c| Some(seconds(c.recovery_timeout)), |c, number| {
+            c.recovery_timeout = Duration::from_secs(number as u64);
+        });
     /// How often a listener that cannot be reached is called again.
     socket_retries: u32 = 34,
         "NCCL_SOCKET_RETRY_CNT": Number(0..=100_000, "", |c| Some(c.socket_retries.into()), |c, n| c.socket_retries = n as u32);

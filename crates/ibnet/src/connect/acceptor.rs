@@ -16,8 +16,9 @@ use crate::connect::plan::decide;
 use crate::connect::queue_pair::{
     CTS_QUEUE_DEPTH, Depths, FLUSH_DEPTH, INLINE, RECEIVE_QUEUE_DEPTH,
 };
+use crate::connect::recipe::Demand;
 use crate::connect::service;
-use crate::connect::setup::{Demand, Remote, Setup};
+use crate::connect::setup::{Remote, Setup};
 use crate::connect::shared::Shared;
 use crate::connect::waits::Budget;
 use crate::device::nic::Nic;

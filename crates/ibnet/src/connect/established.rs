@@ -7,6 +7,7 @@ use ibnet_verbs::CompletionQueue;
 use super::control::Channel;
 use super::names::Names;
 use super::queue_pair::NewQueuePair;
+use super::recipe::Recipe;
 use super::shared::Shared;
 use crate::device::nic::Nic;
 use crate::memory::area::Area;
@@ -21,8 +22,8 @@ pub(crate) struct QueuePairs {
     pub(crate) cqs: Vec<CompletionQueue>,
     /// Of a receiver, one for each of the own devices, which leads back to it: for flushing.
     pub(crate) loops: Vec<NewQueuePair>,
-    /// Receives that are posted on each path.
-    pub(crate) receives: u32,
+    /// How they are made.
+    pub(crate) recipe: Recipe,
 }
 
 /// What both ends have.

@@ -40,6 +40,7 @@ pub(crate) mod peer;
 pub(crate) mod plan;
 pub(crate) mod queue_pair;
 pub(crate) mod random;
+pub(crate) mod recipe;
 pub(crate) mod service;
 pub(crate) mod setup;
 pub(crate) mod shared;

@@ -10,7 +10,8 @@ use nix::libc;
 
 use crate::config::Config;
 use crate::connect::established::QueuePairs;
-use crate::connect::queue_pair::{Depths, FLUSH_DEPTH, Join, NewQueuePair, post_receives};
+use crate::connect::queue_pair::{Depths, FLUSH_DEPTH, Join, NewQueuePair};
+use crate::connect::recipe::{Demand, Recipe};
 use crate::connect::shared::Shared;
 use crate::connect::waits::{Budget, Waits};
 use crate::device::nic::Nic;
@@ -19,41 +20,9 @@ use crate::error::Error;
 use crate::wire::message::{DeviceOffer, Endpoint, PathPlan, Side};
 use crate::wire::service::Service;
 
-/// What an end wants of its queue pairs.
-#[derive(Clone, Copy)]
-pub(crate) struct Demand {
-    pub(crate) depths: Depths,
-    /// Completions of other queue pairs that a completion queue must have room for.
-    pub(crate) reserve: u32,
-    /// Whether the queues are filled with receives in advance. These have no buffers, and come back
-    /// with this plus the number of their path.
-    pub(crate) receives: Option<u64>,
-    /// Queue pairs for flushing.
-    pub(crate) loops: bool,
-    /// Completions wake who waits for them.
-    pub(crate) notify: bool,
-    /// Ask the driver for its options of enhanced connection establishment first.
-    pub(crate) offer_ece: bool,
-}
-
-impl Demand {
-    /// Requests of a queue pair that can complete.
-    fn completions(&self) -> u32 {
-        self.depths.send + self.posted()
-    }
-
-    /// Receives of a queue pair that are posted in advance.
-    fn posted(&self) -> u32 {
-        self.receives.map_or(0, |_| self.depths.receive)
-    }
-}
-
 /// Ends in the making.
 pub(crate) struct Setup<'a> {
     queue_pairs: QueuePairs,
-    plan: Vec<PathPlan>,
-    side: Side,
-    demand: Demand,
     devices: &'a [Arc<Device>],
     locals: &'a [LocalPort],
     config: &'a Config,
@@ -110,11 +79,13 @@ impl<'a> Setup<'a> {
                 paths: Vec::with_capacity(plan.len()),
                 cqs,
                 loops: Vec::new(),
-                receives: demand.posted(),
+                recipe: Recipe {
+                    plan,
+                    side,
+                    demand,
+                    service: Service::default(),
+                },
             },
-            plan,
-            side,
-            demand,
             devices,
             locals,
             config: &shared.config,
@@ -124,29 +95,16 @@ impl<'a> Setup<'a> {
 
     /// Creates the queue pairs, in state INIT and with their receives.
     pub(crate) async fn create(&mut self, waits: &mut Waits) -> Result<(), Error> {
-        for number in 0..self.plan.len() {
+        for number in 0..self.queue_pairs.recipe.plan.len() {
             self.budget.take().await;
-            let plan = &self.plan[number];
-            let (own, _) = plan.devices(self.side);
-            let device = &self.devices[own];
-            let cq = &self.queue_pairs.cqs[own];
-            let mut path = NewQueuePair::create(device, cq, plan, self.side, self.demand.depths)?;
-            let pkey_index = self.locals[own].pkey_index;
-            self.retry(waits, || {
-                path.to_init(device, pkey_index, Access::REMOTE_WRITE)
-            })
-            .await?;
-            if self.demand.offer_ece {
-                path.offer_ece();
-            }
-            if let Some(first) = self.demand.receives {
-                let id = first + number as u64;
-                let posted = post_receives(&path.queue_pair, id, self.queue_pairs.receives);
-                posted.map_err(|source| Error::Post {
-                    connection: format!("queue pair {:#x}", path.queue_pair.number()),
-                    source: Arc::new(source),
-                })?;
-            }
+            let recipe = &self.queue_pairs.recipe;
+            let own = recipe.devices(number).0;
+            let (device, cq) = (&self.devices[own], &self.queue_pairs.cqs[own]);
+            let mut path = recipe.create(number, device, cq)?;
+            let local = &self.locals[own];
+            self.retry(waits, || recipe.to_init(&path, device, local))
+                .await?;
+            recipe.fill(&mut path, number)?;
             self.queue_pairs.paths.push(path);
         }
         Ok(())
@@ -158,12 +116,11 @@ impl<'a> Setup<'a> {
         remote: &Remote<'_>,
         waits: &mut Waits,
     ) -> Result<(), Error> {
+        self.queue_pairs.recipe.service = remote.service;
         let mut paths = std::mem::take(&mut self.queue_pairs.paths);
         for (path, end) in paths.iter_mut().zip(remote.endpoints) {
             self.budget.take().await;
-            // The listener has offered its options, the connector has not: both must be willing.
-            let is_willing = self.config.ece && (!self.demand.offer_ece || path.has_ece());
-            path.take_ece(end.ece.filter(|_| is_willing));
+            self.queue_pairs.recipe.take_ece(path, end, self.config);
             let join = Join {
                 config: self.config,
                 device: &self.devices[path.device],
@@ -177,7 +134,7 @@ impl<'a> Setup<'a> {
             path.settle_ece();
         }
         self.queue_pairs.paths = paths;
-        if self.demand.loops {
+        if self.queue_pairs.recipe.demand.loops {
             self.connect_loops(remote.service, waits).await?;
         }
         Ok(())
@@ -200,7 +157,8 @@ impl<'a> Setup<'a> {
                 inline: 0,
             };
             let cq = &self.queue_pairs.cqs[index];
-            let path = NewQueuePair::create(device, cq, &plan, self.side, depths)?;
+            let path =
+                NewQueuePair::create(device, cq, &plan, self.queue_pairs.recipe.side, depths)?;
             let (pkey_index, access) = (local.pkey_index, Access::REMOTE_READ);
             self.retry(waits, || path.to_init(device, pkey_index, access))
                 .await?;

@@ -13,20 +13,25 @@ use crate::connect::control::{Channel, Input, READ_SIZE};
 use crate::connect::established::{Established, QueuePairs};
 use crate::connect::names::{Names, describe};
 use crate::connect::queue_pair::retry_count;
+use crate::connect::recipe::Recipe;
 use crate::connect::shared::Shared;
 use crate::connection::path::Path;
+use crate::connection::recovery::Recovery;
 use crate::device::Device;
 use crate::device::nic::Nic;
 use crate::error::{Error, Failed, hint};
-use crate::events::{CONTROL, ENDING, EventFlags, FATAL, Resources, Timer, Watch};
+use crate::events::{CONTROL, ENDING, EventFlags, FATAL, PORT, Resources, Timer, Watch};
 use crate::wire::frame::Decoder;
-use crate::wire::message::{Close, Message, printable};
+use crate::wire::message::{Close, DeviceOffer, Message, PathEvent, PathNews, printable};
 
 /// How long one source of news waits for the other. After the peer's Close completions may still
 /// arrive: the device may hand over a completion a moment after it acknowledged the data to the
 /// peer. After a failed work request the news of the peer's death may: the kernel tears a killed
 /// process down piece by piece.
 const GRACE: Duration = Duration::from_millis(200);
+
+/// How often an end that waits goes on with the recovery of a path.
+const RECOVERY_TICK: Duration = Duration::from_millis(5);
 
 /// The common part of both ends. The order of the fields is the order of teardown: queue pairs,
 /// then their completion queues, then the control channel.
@@ -36,6 +41,14 @@ pub(crate) struct Core {
     pub(crate) loops: Vec<Path>,
     /// One for each device.
     pub(crate) cqs: Vec<CompletionQueue>,
+    /// How a queue pair is made again.
+    pub(crate) recipe: Recipe,
+    /// What has become of each path.
+    pub(crate) recoveries: Vec<Recovery>,
+    /// Polls that brought nothing.
+    fruitless_polls: u32,
+    /// Since when there has been no live path.
+    pub(crate) cut_off: Option<Instant>,
     watch: Watch,
     channel: Channel,
     decoder: Decoder,
@@ -72,37 +85,28 @@ impl Ending {
 impl Core {
     pub(crate) fn new(established: Established) -> Result<Self, Error> {
         let Established {
-            queue_pairs: QueuePairs {
-                paths, loops, cqs, ..
-            },
+            queue_pairs:
+                QueuePairs {
+                    paths,
+                    loops,
+                    cqs,
+                    recipe,
+                },
             mut channel,
             decoder,
             names,
             nic,
             shared,
         } = established;
-        let paths: Vec<Path> = paths.into_iter().map(Path::from).collect();
-        let loops: Vec<Path> = loops.into_iter().map(Path::from).collect();
+        let paths: Vec<Path> = paths
+            .into_iter()
+            .map(|new| Path::new(new, recipe.receives()))
+            .collect();
+        let loops: Vec<Path> = loops.into_iter().map(|new| Path::new(new, 0)).collect();
         // The control channel is watched anew, for the connection.
         channel.stop_listening();
         let flags = Arc::new(EventFlags::default());
-        let exposed = nic
-            .members()
-            .iter()
-            .zip(&cqs)
-            .enumerate()
-            .map(|(index, (device, cq))| Resources {
-                device: device.token,
-                port: None,
-                queue_pairs: paths
-                    .iter()
-                    .chain(&loops)
-                    .filter(|path| path.device == index)
-                    .map(|path| path.queue_pair.number())
-                    .collect(),
-                completion_queues: vec![cq.id()],
-            })
-            .collect();
+        let exposed = exposed(&nic, &cqs, &paths, &loops);
         let watch = shared
             .events
             .watch_connection(channel.stream(), &flags, exposed)?;
@@ -112,6 +116,10 @@ impl Core {
         }
         Ok(Self {
             notifies: cqs.iter().all(|cq| cq.channel().is_some()),
+            recoveries: paths.iter().map(|_| Recovery::new()).collect(),
+            fruitless_polls: 0,
+            cut_off: None,
+            recipe,
             paths,
             loops,
             cqs,
@@ -137,6 +145,22 @@ impl Core {
     pub(crate) fn pairs(&self) -> usize {
         let distinct: std::collections::HashSet<_> = self.names.paths.iter().collect();
         distinct.len()
+    }
+
+    /// Why a connection over device `index` cannot go on, if that is so.
+    pub(crate) fn obstacle(&self, index: usize) -> Option<String> {
+        self.device(index).is_down(&self.names.local[index])
+    }
+
+    /// Device `index` has another address than before.
+    pub(crate) fn rename(&mut self, index: usize, offer: &DeviceOffer) {
+        self.names.local[index].clone_from(offer);
+    }
+
+    /// Has events of the queue pairs that there are now told of.
+    pub(crate) fn watch_queue_pairs(&self) {
+        let exposed = exposed(&self.nic, &self.cqs, &self.paths, &self.loops);
+        self.watch.expose(exposed);
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -167,6 +191,18 @@ impl Core {
         self.failure.is_some()
     }
 
+    /// Called after a poll that brought nothing: whether it is worth to look at the clock.
+    #[inline]
+    pub(crate) fn is_time_to_look(&mut self) -> bool {
+        self.fruitless_polls = self.fruitless_polls.wrapping_add(1);
+        self.fruitless_polls.is_multiple_of(4096)
+    }
+
+    /// Whether the connection has failed or is about to.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.is_some() || self.suspicion.is_some() || self.failure.is_some()
+    }
+
     /// Whether something happened off the hot path.
     #[inline]
     pub(crate) fn has_events(&self) -> bool {
@@ -188,12 +224,18 @@ impl Core {
         asked.map_err(|error| self.fail(error.into()))
     }
 
+    /// Whether a path is not live, or what it had has not been sent again.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.flags.bits() & ENDING != 0
+    }
+
     /// Has who waits woken when the connection is declared to have failed, if it is ending.
     pub(crate) fn listen_to_the_end(&mut self) -> Result<(), Error> {
-        let Some(ending) = self.ending.as_ref().or(self.suspicion.as_ref()) else {
-            return Ok(());
+        let end = match self.ending.as_ref().or(self.suspicion.as_ref()) {
+            Some(ending) => ending.since + GRACE,
+            None if self.is_recovering() => Instant::now() + RECOVERY_TICK,
+            None => return Ok(()),
         };
-        let end = ending.since + GRACE;
         let events = &self.shared.events;
         self.timer
             .get_or_insert_with(|| events.timer(&self.flags))
@@ -254,16 +296,12 @@ impl Core {
     /// what the work request says is but a symptom.
     #[cold]
     pub(crate) fn work_failed(&mut self, device: usize, completion: &WorkCompletion) {
-        if self.suspicion.is_some() || self.ending.is_some() || self.failure.is_some() {
+        if self.is_ending() {
             return;
         }
         // The opcode and the length of a failed completion mean nothing; these do.
         let number = completion.qp_num();
-        // Numbers are of their device: another one may have the same.
-        let path = self
-            .paths
-            .iter()
-            .position(|path| path.device == device && path.queue_pair.number() == number);
+        let path = self.path_of(device, completion);
         let ends = match path.and_then(|path| self.names.paths.get(path)) {
             Some(pair) => self.names.of(*pair),
             // The queue pair with which a receiver reads back what it received.
@@ -283,10 +321,18 @@ impl Core {
         self.flags.raise(ENDING);
     }
 
-    /// Looks at what the events thread has reported. Returns the peer's Close when it has just
-    /// arrived.
+    /// The path whose queue pair a failed work request of device `device` was posted to.
+    pub(crate) fn path_of(&self, device: usize, completion: &WorkCompletion) -> Option<usize> {
+        // Numbers are of their device: another one may have the same.
+        self.paths.iter().position(|path| {
+            path.device == device && path.queue_pair.number() == completion.qp_num()
+        })
+    }
+
+    /// The next thing that the peer has said, or `None` when nothing is left to look at. What ends the
+    /// connection is noted.
     #[cold]
-    pub(crate) fn handle_events(&mut self) -> Option<Close> {
+    pub(crate) fn next_message(&mut self) -> Option<Message> {
         let bits = self.flags.bits();
         if bits & FATAL != 0 {
             let error = Error::DeviceFatal {
@@ -300,13 +346,44 @@ impl Core {
         }
         // Cleared before reading: what arrives during the read raises it again.
         self.flags.clear(CONTROL);
-        let close = self.read_control();
+        let message = self.read_control();
         if self.ending.is_some() {
             self.flags.raise(ENDING);
+        } else if message.is_some() {
+            // There may be more.
+            self.flags.raise(CONTROL);
         } else if let Err(error) = self.watch.rearm() {
             self.fail(error);
         }
-        close
+        message
+    }
+
+    /// Whether a port of the connection has changed since this was asked last.
+    pub(crate) fn take_port_event(&self) -> bool {
+        let has_changed = self.flags.bits() & PORT != 0;
+        self.flags.clear(PORT);
+        has_changed
+    }
+
+    /// Says to the peer what has become of a path.
+    pub(crate) fn tell(&mut self, path: usize, epoch: u32, event: PathEvent) {
+        let path = path as u8;
+        self.channel
+            .queue_message(&Message::Path(PathNews { path, epoch, event }));
+        // What is left goes with the next.
+        let _ = self.channel.flush();
+    }
+
+    /// Every call looks again as long as something has to be done for a path.
+    pub(crate) fn keep_looking(&self) {
+        self.flags.raise(ENDING);
+    }
+
+    /// Nothing has to be looked at any more, unless the connection is ending.
+    pub(crate) fn look_no_more(&self) {
+        if !self.is_ending() {
+            self.flags.clear(ENDING);
+        }
     }
 
     /// The devices of this connection that fatal events have named.
@@ -324,12 +401,13 @@ impl Core {
         }
     }
 
-    fn read_control(&mut self) -> Option<Close> {
+    fn read_control(&mut self) -> Option<Message> {
         let mut buffer = [0; READ_SIZE];
         loop {
             match self.decoder.next() {
                 Ok(None) => {}
-                Ok(Some(Message::Close(closing))) => {
+                Ok(Some(message @ Message::Path(_))) => return Some(message),
+                Ok(Some(closing @ Message::Close(_))) => {
                     let connection = self.names.to_string();
                     self.end(Error::PeerClosed { connection });
                     return Some(closing);
@@ -455,4 +533,24 @@ impl Core {
         }
         outcome
     }
+}
+
+/// By which events a connection over these can be hit.
+fn exposed(nic: &Nic, cqs: &[CompletionQueue], paths: &[Path], loops: &[Path]) -> Vec<Resources> {
+    nic.members()
+        .iter()
+        .zip(cqs)
+        .enumerate()
+        .map(|(index, (device, cq))| Resources {
+            device: device.token,
+            port: Some(device.info.port),
+            queue_pairs: paths
+                .iter()
+                .chain(loops)
+                .filter(|path| path.device == index)
+                .map(|path| path.queue_pair.number())
+                .collect(),
+            completion_queues: vec![cq.id()],
+        })
+        .collect()
 }

@@ -15,6 +15,7 @@ mod path;
 mod path_selector;
 pub mod raw;
 pub(crate) mod receiver;
+mod recovery;
 pub(crate) mod recv_window;
 mod replenish;
 pub(crate) mod requests;
@@ -31,7 +32,7 @@ use crate::connection::observer::{Observer, Watched};
 use crate::connection::requests::{RequestId, Table};
 use crate::error::{Error, Failed};
 use crate::memory::region::Registrar;
-use crate::wire::message::Close;
+use crate::wire::message::{Close, Message};
 
 /// Completions to take from a queue at a time.
 const POLL_BATCH: usize = 32;
@@ -79,6 +80,24 @@ pub(crate) trait Side: Sized {
         device: usize,
         completion: &WorkCompletion,
     ) -> Result<(), Failed>;
+
+    /// Called when path `path` has failed: nothing is posted to it any more.
+    fn path_down(end: &mut Connection<Self>, path: usize) -> Result<(), Failed>;
+
+    /// Called when neither end's queue pair of a path can do anything any more, and the peer has taken `taken`
+    /// parts from it: what did not arrive has to be sent again.
+    fn settle(end: &mut Connection<Self>, path: usize, taken: u64) -> Result<(), Failed>;
+
+    /// Called when a path has a queue pair again.
+    fn path_up(end: &mut Connection<Self>, path: usize);
+
+    /// Sends again what did not arrive, as much as there is room for. Returns whether nothing is left.
+    fn send_again(end: &mut Connection<Self>) -> Result<bool, Failed>;
+
+    /// Parts of messages that were taken from a path.
+    fn taken(&self, _path: usize) -> u64 {
+        0
+    }
 
     /// Called when the peer has closed in an orderly way.
     fn peer_closed(_end: &mut Connection<Self>, _closing: &Close) -> Result<(), Failed> {
@@ -168,7 +187,9 @@ impl<S: Side> Connection<S> {
         if self.core.has_events() {
             return self.test_in_trouble(request);
         }
-        self.progress()?;
+        if self.progress()? == 0 && self.core.is_time_to_look() {
+            self.look_for_stalls()?;
+        }
         self.requests.is_done(request)
     }
 
@@ -202,7 +223,7 @@ impl<S: Side> Connection<S> {
                 if completion.is_success() {
                     S::complete(self, device, completion)?;
                 } else {
-                    self.core.work_failed(device, completion);
+                    self.work_failed(device, completion)?;
                 }
             }
             total += completions.len();
@@ -214,9 +235,15 @@ impl<S: Side> Connection<S> {
     #[cold]
     fn handle_events(&mut self) -> Result<(), Failed> {
         self.core.check()?;
-        if let Some(closing) = self.core.handle_events() {
-            S::peer_closed(self, &closing)?;
+        while let Some(message) = self.core.next_message() {
+            match message {
+                Message::Close(closing) => S::peer_closed(self, &closing)?,
+                Message::Path(news) => self.path_news(news)?,
+                // The others have ended the connection.
+                _ => {}
+            }
         }
+        self.recover()?;
         Ok(self.core.check()?)
     }
 }
@@ -226,6 +253,7 @@ impl<S: Side> fmt::Debug for Connection<S> {
         f.debug_struct("Connection")
             .field("between", &self.description())
             .field("outstanding", &self.outstanding())
+            .field("paths", &self.core.path_states())
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,7 @@
 //! A path: one reliable queue pair between one local and one remote device.
+//!
+//! A path outlives its queue pair: when that has failed, another one takes its place
+//! ([`recovery`](super::recovery)).
 
 use ibnet_verbs::QueuePair;
 
@@ -13,50 +16,116 @@ pub(crate) struct Path {
     pub(crate) peer_device: usize,
     /// Requests that the sending queue can hold.
     depth: u32,
-    /// Requests that are in it: posted, and not known to be finished.
-    in_flight: u32,
+    /// Number of the last request that was posted: they count up from 1.
+    posted: u32,
+    /// Number of the last request that is known to be finished.
+    finished: u32,
+    /// Completions that signalled requests will bring.
+    pub(crate) completions: u32,
+    /// Receives that are posted.
+    pub(crate) receives: u32,
+    /// Whether messages may be posted.
+    pub(crate) is_live: bool,
     /// Bytes that can be sent inline.
     pub(crate) max_inline: u32,
     /// Packets may overtake each other on the way.
     pub(crate) reorders: bool,
 }
 
-impl From<NewQueuePair> for Path {
-    fn from(new: NewQueuePair) -> Self {
+impl Path {
+    /// With `receives` receives posted.
+    pub(crate) fn new(new: NewQueuePair, receives: u32) -> Self {
         Self {
             queue_pair: new.queue_pair,
             device: new.device,
             peer_device: new.peer_device,
             depth: new.depth,
-            in_flight: 0,
+            posted: 0,
+            finished: 0,
+            completions: 0,
+            receives,
+            is_live: true,
             max_inline: new.max_inline,
             reorders: new.reorders,
         }
     }
-}
 
-impl Path {
     /// Requests that can be posted now.
+    #[inline]
     pub(crate) fn room(&self) -> u32 {
-        self.depth - self.in_flight
+        if self.is_live {
+            self.depth - self.in_flight()
+        } else {
+            0
+        }
     }
 
     /// Requests that are in the sending queue.
+    #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight
+        self.posted.wrapping_sub(self.finished)
     }
 
     /// Requests that the sending queue can hold.
+    #[inline]
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    pub(crate) fn posted(&mut self, requests: u32) {
-        self.in_flight += requests;
+    /// One more request is posted: its number.
+    #[inline]
+    pub(crate) fn posted(&mut self) -> u32 {
+        self.posted = self.posted.wrapping_add(1);
+        self.posted
     }
 
-    /// A completion says that the oldest `requests` are finished.
-    pub(crate) fn finished(&mut self, requests: u32) {
-        self.in_flight = self.in_flight.saturating_sub(requests);
+    /// The last request was not posted after all.
+    pub(crate) fn not_posted(&mut self) {
+        self.posted = self.posted.wrapping_sub(1);
+    }
+
+    /// Whether request `number`, which was posted, is finished.
+    pub(crate) fn has_finished(&self, number: u32) -> bool {
+        number.wrapping_sub(self.finished) > self.in_flight() || number == self.finished
+    }
+
+    /// Whether any request has finished.
+    pub(crate) fn has_carried(&self) -> bool {
+        self.finished != 0
+    }
+
+    /// Number that the next request will have.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.posted.wrapping_add(1)
+    }
+
+    /// Number of the last request that is known to be finished.
+    pub(crate) fn last_finished(&self) -> u32 {
+        self.finished
+    }
+
+    /// Number of the request that was posted last.
+    #[inline]
+    pub(crate) fn last_posted(&self) -> u32 {
+        self.posted
+    }
+
+    /// Request `number` is finished, and so are those before it.
+    #[inline]
+    pub(crate) fn finished(&mut self, number: u32) {
+        // Whatever a device says: no more than were posted.
+        if self.posted.wrapping_sub(number) < self.in_flight() {
+            self.finished = number;
+        }
+    }
+
+    /// Number of the oldest request that is not known to be finished.
+    pub(crate) fn next_unfinished(&self) -> u32 {
+        self.finished.wrapping_add(1)
+    }
+
+    /// Whether everything that was posted has come back.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.in_flight() == 0 && self.receives == 0
     }
 }

@@ -9,12 +9,13 @@ use crate::wire::stripe::{Split, largest_whole, split};
 /// The sender's choice of paths.
 pub(crate) struct PathSelector {
     policy: PathPolicy,
-    paths: usize,
+    /// The paths that can be chosen.
+    live: Vec<u8>,
     /// The most parts of a message.
     most: u32,
     /// Bytes that a part should have at least.
     least: u32,
-    /// Round robin: the path whose turn it is.
+    /// Round robin: the place in `live` of the path whose turn it is.
     next: usize,
     /// The paths of the message in hand.
     chosen: Box<[u8; MAX_PATHS]>,
@@ -33,7 +34,7 @@ impl PathSelector {
         let most = if over_all_paths { paths } else { pairs };
         Self {
             policy,
-            paths,
+            live: (0..paths).map(|path| path as u8).collect(),
             most: most as u32,
             least,
             next: 0,
@@ -59,21 +60,45 @@ impl PathSelector {
             self.choose(1, paths);
             self.path(0)
         } else {
-            self.next
+            usize::from(self.live[self.next])
         }
     }
 
-    /// Chooses a path for each of `parts` parts, no path twice.
+    /// Chooses a path for each of `parts` parts, no path twice as long as there are enough. One must be live.
     #[inline]
     pub(crate) fn choose(&mut self, parts: u32, paths: &[Path]) {
-        if self.paths > 1 {
+        if self.live.is_empty() {
+            return;
+        }
+        if self.live.len() > 1 {
             match self.policy {
                 PathPolicy::RoundRobin => self.in_turn(parts as usize),
                 PathPolicy::LeastOutstanding => {
                     self.least_busy(parts as usize, |path| paths[path].in_flight());
                 }
             }
+        } else {
+            // With fewer paths than parts these share one.
+            self.chosen[..parts as usize].fill(self.live[0]);
         }
+    }
+
+    /// Whether any path is live.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.live.is_empty()
+    }
+
+    /// Path `path` has failed.
+    pub(crate) fn remove(&mut self, path: usize) {
+        self.live.retain(|live| usize::from(*live) != path);
+        self.next = 0;
+    }
+
+    /// Path `path` is live again.
+    pub(crate) fn add(&mut self, path: usize) {
+        self.remove(path);
+        self.live.push(path as u8);
+        self.live.sort_unstable();
     }
 
     /// The path of part `part` of the message in hand.
@@ -86,18 +111,17 @@ impl PathSelector {
     #[inline]
     pub(crate) fn sent(&mut self, parts: u32) {
         self.next += parts as usize;
-        // No message has more parts than there are paths.
-        if self.next >= self.paths {
-            self.next -= self.paths;
+        while self.next >= self.live.len() && self.next > 0 {
+            self.next -= self.live.len().max(1);
         }
     }
 
     fn in_turn(&mut self, parts: usize) {
         let mut path = self.next;
         for chosen in &mut self.chosen[..parts] {
-            *chosen = path as u8;
+            *chosen = self.live[path];
             path += 1;
-            if path == self.paths {
+            if path == self.live.len() {
                 path = 0;
             }
         }
@@ -107,8 +131,12 @@ impl PathSelector {
     fn least_busy(&mut self, parts: usize, in_flight: impl Fn(usize) -> u32) {
         let mut taken = 0_u128;
         for part in 0..parts {
-            let best = (0..self.paths)
-                .map(|step| (self.next + step) % self.paths)
+            if part % self.live.len() == 0 {
+                taken = 0;
+            }
+            let best = (0..self.live.len())
+                .map(|step| (self.next + step) % self.live.len())
+                .map(|place| usize::from(self.live[place]))
                 .filter(|path| taken & (1 << path) == 0)
                 .min_by_key(|path| in_flight(*path))
                 .unwrap_or(0);

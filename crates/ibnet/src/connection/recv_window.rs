@@ -72,6 +72,17 @@ impl RecvWindow {
         self.next
     }
 
+    /// Id of the oldest entry that may be open.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    /// Whether entry `id`, which has been announced, waits for its message.
+    pub(crate) fn is_open(&self, id: u64) -> bool {
+        let entry = &self.entries[cts::slot(id)];
+        entry.is_open && entry.generation == generation(id)
+    }
+
     /// Whether `buffers` more can be announced.
     #[inline]
     pub(crate) fn has_room(&self, buffers: u64) -> bool {

@@ -30,12 +30,25 @@ impl Replenisher {
 
     /// A receive of path `number`, which is `path`, was used up; it was posted with `id`.
     #[inline]
-    pub(crate) fn used(&mut self, number: usize, path: &Path, id: u64) -> Result<(), PostError> {
+    pub(crate) fn used(
+        &mut self,
+        number: usize,
+        path: &mut Path,
+        id: u64,
+    ) -> Result<(), PostError> {
+        path.receives = path.receives.saturating_sub(1);
         self.used[number] += 1;
-        if self.used[number] < self.batch {
+        // A queue pair that is done with gets none.
+        if self.used[number] < self.batch || !path.is_live {
             return Ok(());
         }
         self.used[number] = 0;
+        path.receives += self.batch;
         post_receives(&path.queue_pair, id, self.batch)
+    }
+
+    /// Path `number` has a new queue pair, with all its receives.
+    pub(crate) fn renewed(&mut self, number: usize) {
+        self.used[number] = 0;
     }
 }

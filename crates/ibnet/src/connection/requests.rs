@@ -120,6 +120,18 @@ impl<T> Table<T> {
         Some(&mut slot.request)
     }
 
+    /// The request in slot `index`, if there is one.
+    pub(crate) fn get(&self, index: u16) -> Option<&T> {
+        let slot = self.slots.get(usize::from(index))?;
+        slot.in_use.then_some(&slot.request)
+    }
+
+    /// All requests.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        let in_use = self.slots.iter().filter(|slot| slot.in_use);
+        in_use.map(|slot| &slot.request)
+    }
+
     /// Frees the slot of `id`, which is outstanding, and returns what was in it.
     #[inline]
     pub(crate) fn remove(&mut self, id: RequestId) -> &T {

@@ -91,6 +91,15 @@ impl Device {
         })
     }
 
+    /// Why a connection over this device cannot go on, if that is so: its port is down, or the address of `offer`,
+    /// with which it was made, is gone.
+    pub(crate) fn is_down(&self, offer: &DeviceOffer) -> Option<String> {
+        match self.local_port() {
+            Ok(_) => self.lost_address(offer),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     /// What would be used now, and why. Nothing is taken from earlier.
     pub(crate) fn report(&self) -> Result<PortReport, Error> {
         self.port.report()

@@ -188,6 +188,20 @@ pub enum Error {
         reason: String,
     },
 
+    /// No path of the connection worked for too long.
+    #[error(
+        "{connection}: no path could be made to work again for {seconds} s (`recovery_timeout`): {reasons} \
+         (usually: the link, or the peer's host, is down)"
+    )]
+    NotRecovered {
+        /// Both ends.
+        connection: String,
+        /// The last state of each path, and why it went down.
+        reasons: String,
+        /// The limit.
+        seconds: u64,
+    },
+
     /// The peer's process or host is gone.
     #[error("{connection}: the peer is gone ({why}): its process ended or its host is unreachable")]
     PeerLost {
@@ -255,6 +269,7 @@ impl Error {
             | Self::PeerClosed { .. }
             | Self::PeerFailed { .. }
             | Self::PeerLost { .. }
+            | Self::NotRecovered { .. }
             | Self::Completion { .. } => ErrorKind::Remote,
             Self::InvalidArgument(_)
             | Self::BadHandle(_)

@@ -309,7 +309,6 @@ impl Watch {
     }
 
     /// Changes what the connection uses, as when a path was rebuilt with another queue pair.
-    #[cfg(test)]
     pub(crate) fn expose(&self, now: Vec<Resources>) {
         if let Some(Watched::Connection { exposed, .. }) = self.shared.lock().get_mut(&self.token) {
             *exposed = now;

@@ -28,9 +28,10 @@ pub struct Registrar {
 /// Clones share it; when the last is gone the memory is deregistered. Requests do not hold their
 /// region: the caller that posts raw pointers keeps it alive until the request is done.
 #[derive(Clone)]
-pub struct Region(Arc<Inner>);
+pub struct Region(Arc<Registration>);
 
-struct Inner {
+/// What clones of a region share. It stays where it is for as long as one of them lives.
+pub(crate) struct Registration {
     // What each send and receive looks at lies together.
     start: usize,
     length: usize,
@@ -41,6 +42,20 @@ struct Inner {
     keys: [Keys; MAX_DEVICES],
     /// Empty once they are given back.
     leases: Vec<Lease<Registered>>,
+}
+
+impl Registration {
+    /// The local key on device `device` of the connection.
+    #[inline]
+    pub(crate) fn lkey(&self, device: usize) -> u32 {
+        self.keys[device].lkey
+    }
+
+    /// Whether its bytes can travel in a work request, into which the processor copies them.
+    #[inline]
+    pub(crate) fn can_be_inline(&self) -> bool {
+        self.is_host
+    }
 }
 
 /// The keys of a registration with one device.
@@ -205,7 +220,7 @@ impl Registrar {
                 rkey: lease.0.rkey(),
             };
         }
-        Ok(Region(Arc::new(Inner {
+        Ok(Region(Arc::new(Registration {
             // A registration that others share may be larger; what they have is not this one's.
             start: address,
             length,
@@ -295,7 +310,7 @@ impl fmt::Debug for Region {
     }
 }
 
-impl Inner {
+impl Registration {
     fn give_back(&mut self) -> Result<(), Error> {
         let leases = std::mem::take(&mut self.leases);
         if self.nic.is_inherited() {
@@ -307,7 +322,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for Registration {
     fn drop(&mut self) {
         // The cache logs what fails.
         let _ = self.give_back();
@@ -328,20 +343,15 @@ impl Region {
         }
     }
 
-    /// The local key on device `device` of the connection.
-    pub(crate) fn lkey(&self, device: usize) -> u32 {
-        self.0.keys[device].lkey
+    /// What its clones share.
+    #[inline]
+    pub(crate) fn registration(&self) -> &Registration {
+        &self.0
     }
 
     /// The remote key on device `device` of the connection.
     pub(crate) fn rkey(&self, device: usize) -> u32 {
         self.0.keys[device].rkey
-    }
-
-    /// Whether its bytes can travel in a work request, into which the processor copies them.
-    #[inline]
-    pub(crate) fn can_be_inline(&self) -> bool {
-        self.0.is_host
     }
 
     /// Whether what is received here can be flushed, and should be.

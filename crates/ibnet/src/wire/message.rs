@@ -13,7 +13,7 @@ use crate::wire::handle::Cookie;
 use crate::wire::service::{MAX_LEVEL, Service};
 
 /// Version of the protocol. Both ends must have the same.
-pub(crate) const PROTOCOL: u16 = 5;
+pub(crate) const PROTOCOL: u16 = 6;
 
 /// The most devices of one end of a connection.
 pub(crate) const MAX_DEVICES: usize = 8;
@@ -33,6 +33,35 @@ pub(crate) enum Message {
     Ready,
     Reject(Reject),
     Close(Close),
+    Path(PathNews),
+}
+
+/// What an end of a connection tells of one of its paths, from when that has failed until it is live again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PathNews {
+    pub(crate) path: u8,
+    /// Which of the queue pairs that the path has had one after another, from 0.
+    pub(crate) epoch: u32,
+    pub(crate) event: PathEvent,
+}
+
+/// What has become of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum PathEvent {
+    /// Its queue pair is in state ERR.
+    Down,
+    /// All work requests have come back: nothing can land through it any more.
+    Drained {
+        /// Parts that a receiver has taken from the path since the beginning.
+        taken: u64,
+    },
+    /// The queue pair of this epoch, and the state of its port.
+    Offer {
+        device: DeviceOffer,
+        endpoint: Endpoint,
+    },
+    /// It is connected to the queue pair that was offered.
+    Ready,
 }
 
 /// The connector introduces itself.
@@ -228,10 +257,27 @@ impl Message {
                 reject.reason.len() <= MAX_REASON,
                 "a refusal that is too long",
             ),
+            Self::Path(news) => news.check(),
             Self::Close(closing) => ensure(
                 closing.parts_taken.len() <= MAX_PATHS,
                 "counts of too many paths",
             ),
+        }
+    }
+}
+
+impl PathNews {
+    fn check(&self) -> Result<(), Invalid> {
+        ensure(
+            usize::from(self.path) < MAX_PATHS,
+            "a path that cannot exist",
+        )?;
+        match &self.event {
+            PathEvent::Offer { device, endpoint } => {
+                device.check()?;
+                endpoint.check()
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! and the thing, or a 0.
 
 /// The protocol's version.
-pub(crate) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 6;
 
 /// Kinds of messages.
 pub(crate) const HELLO: u64 = 0;

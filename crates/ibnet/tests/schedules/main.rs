@@ -132,6 +132,84 @@ fn a_failed_request_ends_in_an_error_and_never_in_wrong_data() {
     });
 }
 
+/// What the network does to a queue pair, at any point of any run, is not noticed by the application.
+#[test]
+fn a_queue_pair_that_fails_is_replaced_and_every_byte_is_right() {
+    let struck = AtomicU64::new(0);
+    let statuses = [
+        WcStatus::RETRY_EXC_ERR,
+        WcStatus::LOC_QP_OP_ERR,
+        WcStatus::RNR_RETRY_EXC_ERR,
+    ];
+    let stages = [Stage::NotSent, Stage::CarriedOut];
+    let runs = for_each_seed(80_000, 300, |seed| {
+        let world = World::recovering(seed);
+        let mut run = Run::new(&world, seed);
+        let faults = world.fabric.faults();
+        // One failure, or two: the second may come while the first is being mended.
+        let times = [vec![1 + seed % 40], vec![1 + seed % 7, 20 + seed % 30]];
+        let faults: Vec<_> = times[seed as usize / 6 % 2]
+            .iter()
+            .map(|nth| {
+                let status = statuses[seed as usize % statuses.len()];
+                let stage = stages[seed as usize / 3 % 2];
+                faults.fail_work(ibnet_simverbs::Target::Any, When::Nth(*nth), status, stage)
+            })
+            .collect();
+        assert_eq!(run.play(), End::AllDone);
+        let strikes: u64 = faults.iter().map(ibnet_simverbs::Fault::struck).sum();
+        struck.fetch_add(strikes.min(1), Ordering::Relaxed);
+        run.check_memory();
+        run.close();
+        world.expect_nothing_left();
+    });
+    let struck = struck.into_inner();
+    assert!(struck >= runs / 2 || runs == 1, "{struck} of {runs} runs");
+}
+
+/// Some queue pairs hang for ever when their link goes down at the wrong moment.
+#[test]
+fn a_queue_pair_that_completes_nothing_is_replaced() {
+    let struck = AtomicU64::new(0);
+    // Each takes as long as the least time after which a queue pair is taken for one that hangs.
+    for_each_seed(95_000, 1, |seed| {
+        let world = World::recovering(seed);
+        let mut run = Run::new(&world, seed);
+        let faults = world.fabric.faults();
+        let sender = ibnet_simverbs::Target::from("s0");
+        let fault = faults.hang_work(sender, When::Nth(5));
+        assert_eq!(run.play(), End::AllDone);
+        struck.fetch_add(fault.struck(), Ordering::Relaxed);
+        run.check_memory();
+        run.close();
+        world.expect_nothing_left();
+    });
+    assert!(struck.into_inner() > 0);
+}
+
+/// Of what is wrong in itself a new queue pair is no cure.
+#[test]
+fn what_cannot_be_mended_ends_in_an_error_at_once() {
+    let statuses = [
+        WcStatus::REM_ACCESS_ERR,
+        WcStatus::LOC_PROT_ERR,
+        WcStatus::REM_INV_REQ_ERR,
+    ];
+    for_each_seed(90_000, 30, |seed| {
+        let world = World::recovering(seed);
+        let mut run = Run::new(&world, seed);
+        let (status, when) = (statuses[seed as usize % 3], When::Nth(1 + seed % 20));
+        let target = ibnet_simverbs::Target::Any;
+        let faults = world.fabric.faults();
+        let fault = faults.fail_work(target, when, status, Stage::NotSent);
+        let end = run.play();
+        assert_eq!(fault.struck() > 0, matches!(end, End::Broken(_)), "{end:?}");
+        run.check_what_arrived();
+        run.close();
+        world.expect_nothing_left();
+    });
+}
+
 #[test]
 fn a_flipped_rkey_ends_in_an_error_and_never_in_wrong_data() {
     for_each_seed(30_000, 10, |seed| {

@@ -305,7 +305,11 @@ impl Run {
             return Ok(());
         };
         if self.receives.is_empty() {
-            return Ok(());
+            // SAFETY: no memory.
+            return match unsafe { receiving.raw().irecv(&[]) } {
+                Err(error) if !matches!(error, Error::InvalidArgument(_)) => Err((1, error)),
+                _ => Ok(()),
+            };
         }
         let index = self.random.index(self.receives.len());
         let (request, number) = self.receives[index];
@@ -395,16 +399,20 @@ impl Run {
             .collect()
     }
 
-    fn state(&self) -> String {
+    fn state(&mut self) -> String {
         format!(
             "{} of {} groups posted, next message {:?}, {} sends and {} receives outstanding, \
-             errors {:?}",
+             errors {:?}; {:?}; {:?}",
             self.posted,
             self.plan.groups.len(),
             self.next,
             self.sends.len(),
             self.receives.len(),
-            self.errors
+            self.errors,
+            self.sending.as_mut().map(|end| format!("{:?}", end.raw())),
+            self.receiving
+                .as_mut()
+                .map(|end| format!("{:?}", end.raw()))
         )
     }
 }

@@ -1,5 +1,7 @@
 //! A random fabric, and a connection on it.
 
+use std::time::Duration;
+
 use ibnet::{
     Config, ConnectOptions, ListenOptions, PathPolicy, RecvConnection, SendConnection, Transport,
 };
@@ -65,6 +67,15 @@ impl World {
             },
             fabric: builder.build().unwrap(),
         }
+    }
+
+    /// As [`new`](Self::new), with ends that make queue pairs anew which have failed.
+    pub(crate) fn recovering(seed: u64) -> Self {
+        let mut world = Self::new(seed);
+        for end in [&mut world.sender, &mut world.receiver] {
+            end.config.recovery_timeout = Duration::from_secs(60);
+        }
+        world
     }
 
     /// Up to eight devices at each end and up to 128 paths, with limits that leave next to no room;

@@ -2,12 +2,11 @@
 //! scenario's own: the choice follows each time, and connections work with it.
 
 use std::net::IpAddr;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ibnet::{ConnectOptions, Transport, Wait};
 
-use super::programs::run;
+use super::own_link::OwnLink;
 use super::solo;
 use crate::cast::{Cast, ensure};
 use crate::play::{Failure, Scenario};
@@ -22,22 +21,17 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     }]
 }
 
-/// Names that say whose they are; 198.18.0.0/15 is set aside for tests of network devices
-/// (RFC 2544).
-const LINK: &str = "ibnetaddr0";
-const DEVICE: &str = "ibnet_addr0";
-
 /// The kernel changes GID tables some time after the addresses.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn follow_every_change(cast: &mut Cast) -> Result<(), Failure> {
-    let link = match OwnLink::create() {
+    let link = match OwnLink::create("addr") {
         Ok(link) => link,
         Err(error) => return Err(cast.skip(&format!("no Soft-RoCE device of its own: {error}"))),
     };
     link.address("add", "198.18.92.1/24")?;
     let transport = cast.transport_with(|config| {
-        config.hca = format!("={DEVICE}").parse().unwrap_or_default();
+        config.hca = format!("={}", link.device).parse().unwrap_or_default();
     })?;
     let expect = |address: &str| -> Result<(), Failure> {
         expect_choice(&transport, address)?;
@@ -150,43 +144,4 @@ fn talk(transport: &Transport) -> Result<(), Failure> {
     })?;
     sending.close()?;
     Ok(receiving.close()?)
-}
-
-/// A link with a Soft-RoCE device. Both are removed on drop.
-struct OwnLink;
-
-impl OwnLink {
-    fn create() -> Result<Self, Failure> {
-        ip(&["link", "add", LINK, "type", "dummy"])?;
-        // From here on it is taken away in every case.
-        let link = Self;
-        // Addresses by hand are usable at once if the kernel does not look for duplicates of them.
-        let no_search = format!("/proc/sys/net/ipv6/conf/{LINK}/accept_dad");
-        std::fs::write(&no_search, "0").map_err(|error| format!("{no_search}: {error}"))?;
-        ip(&["link", "set", LINK, "up", "mtu", "4200"])?;
-        run(Command::new("rdma").args(["link", "add", DEVICE, "type", "rxe", "netdev", LINK]))?;
-        Ok(link)
-    }
-
-    fn address(&self, action: &str, address: &str) -> Result<(), Failure> {
-        ip(&["address", action, address, "dev", LINK])
-    }
-
-    fn set(&self, state: &str) -> Result<(), Failure> {
-        ip(&["link", "set", LINK, state])
-    }
-}
-
-impl Drop for OwnLink {
-    fn drop(&mut self) {
-        // Without the link its device is gone, too.
-        if let Err(error) = ip(&["link", "delete", LINK]) {
-            eprintln!("  {LINK} stays: {error}");
-        }
-    }
-}
-
-fn ip(arguments: &[&str]) -> Result<(), Failure> {
-    // By its full path, for a shell of busybox has an `ip` of its own.
-    run(Command::new("/sbin/ip").args(arguments))
 }

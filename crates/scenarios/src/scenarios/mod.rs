@@ -10,8 +10,10 @@ mod exercise;
 mod flush;
 mod forking;
 mod many;
+mod own_link;
 mod plugin;
 mod programs;
+mod recovery;
 mod registrations;
 mod settings;
 mod verbs_tests;
@@ -34,6 +36,7 @@ pub fn all() -> Vec<Scenario> {
         flush::scenarios(),
         endings::scenarios(),
         forking::scenarios(),
+        recovery::scenarios(),
         registrations::scenarios(),
         plugin::scenarios(),
     ]

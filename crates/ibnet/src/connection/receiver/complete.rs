@@ -2,8 +2,9 @@
 
 use ibnet_verbs::{Access, WcOpcode, WorkCompletion};
 
-use super::{Receive, Receiver};
+use super::{Again, Receive, Receiver};
 use crate::connection::observer::{Observer, Watched};
+use crate::connection::path::Path;
 use crate::connection::recv_window::Violation;
 use crate::connection::wr_id::WrId;
 use crate::connection::{Connection, Side};
@@ -41,7 +42,7 @@ impl Connection<Receiver> {
 
     /// A part has come over path `number`, and has used up a receive.
     fn consumed(&mut self, number: usize) -> Result<(), Failed> {
-        let Some(path) = self.core.paths.get(number) else {
+        let Some(path) = self.core.paths.get_mut(number) else {
             return Ok(());
         };
         self.side.taken[number] += 1;
@@ -72,9 +73,10 @@ impl Side for Receiver {
                 end.consumed(completion.wr_id() as usize)
             }
             WcOpcode::RDMA_WRITE => {
-                let work = WrId::decode(completion.wr_id());
-                if let Some(path) = end.core.paths.get_mut(work.path) {
-                    path.finished(work.requests);
+                if let Some(work) = WrId::decode(completion.wr_id())
+                    && let Some(path) = end.core.paths.get_mut(work.path)
+                {
+                    path.finished(work.number);
                 }
                 Ok(())
             }
@@ -88,6 +90,39 @@ impl Side for Receiver {
                 Err(end.core.fail(error).into())
             }
         }
+    }
+
+    fn path_down(end: &mut Connection<Self>, path: usize) -> Result<(), Failed> {
+        if end.side.cts_path == path {
+            end.next_cts_path();
+        }
+        Ok(())
+    }
+
+    fn settle(end: &mut Connection<Self>, path: usize, _taken: u64) -> Result<(), Failed> {
+        end.side.cts_since_signal[path] = 0;
+        // Those that went over this path; which they were is not known.
+        let landing = end.core.paths.iter().map(Path::last_finished);
+        end.side.again = Again::Writing {
+            next: end.side.window.oldest(),
+            landing: landing.collect(),
+        };
+        Ok(())
+    }
+
+    fn path_up(end: &mut Connection<Self>, path: usize) {
+        end.side.receives.renewed(path);
+        if !end.core.paths[end.side.cts_path].is_live {
+            end.side.cts_path = path;
+        }
+    }
+
+    fn send_again(end: &mut Connection<Self>) -> Result<bool, Failed> {
+        end.announce_lost()
+    }
+
+    fn taken(&self, path: usize) -> u64 {
+        self.taken[path]
     }
 
     fn parts_taken(end: &mut Connection<Self>) -> Vec<u64> {

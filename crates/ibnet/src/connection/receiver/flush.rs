@@ -105,7 +105,7 @@ impl Connection<Receiver> {
             };
             let id = (path.device as u64) << 32 | u64::from(request.index());
             let read = SendRequest::read(id, Some(local), remote).signaled();
-            path.posted(1);
+            path.posted();
             // SAFETY: the scratch byte is freed after the queue pairs; the remote memory is kept
             // registered by the caller of `iflush`.
             unsafe { path.queue_pair.post_send(&mut [read]) }?;
@@ -116,7 +116,7 @@ impl Connection<Receiver> {
     /// The read with `wr_id` is done.
     pub(super) fn read_done(&mut self, wr_id: u64) {
         if let Some(path) = self.core.loops.get_mut((wr_id >> 32) as usize) {
-            path.finished(1);
+            path.finished(path.next_unfinished());
         }
         self.requests.part_done(wr_id as u16);
     }

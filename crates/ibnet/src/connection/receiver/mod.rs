@@ -43,12 +43,27 @@ pub struct Receiver {
     /// The path of the next announcement: each takes the one after that of the one before, so that all
     /// devices have their share. Their order does not matter: each entry has its own ready word.
     cts_path: usize,
+    /// Announcements that have to be written again.
+    again: Again,
     /// Announcements on each path since a signalled one.
     cts_since_signal: Vec<u32>,
     /// The write that announces: only what differs is set each time.
     cts_write: Box<SendRequest>,
     /// For a sender that waits rather than polls: what it says is in the ring; that it comes is the news.
     cts_immediate: Option<u32>,
+}
+
+/// Announcements that are written a second time, after a path has failed with some of them.
+///
+/// Until all second copies have landed no slot is used again: one could land over the next announcement there.
+enum Again {
+    Nothing,
+    Writing {
+        /// From this id on they have yet to be written.
+        next: u64,
+        /// For each path, the number of the last request with one of them.
+        landing: Vec<u32>,
+    },
 }
 
 impl fmt::Debug for Receiver {
@@ -104,7 +119,7 @@ impl Connection<Receiver> {
             first_entry,
             cts_with_immediate,
         } = parts;
-        let posted = common.queue_pairs.receives;
+        let posted = common.queue_pairs.recipe.receives();
         let core = Core::new(common)?;
         let paths = core.paths.len();
         let receives = Replenisher::new(posted, paths);
@@ -119,6 +134,7 @@ impl Connection<Receiver> {
             receives,
             taken: vec![0; paths],
             cts_path: 0,
+            again: Again::Nothing,
             cts_since_signal: vec![0; paths],
             cts_write: Box::new(SendRequest::write(0, None, RemoteAddress::default())),
             cts_immediate: cts_with_immediate.then_some(0),
@@ -310,6 +326,7 @@ impl Connection<Receiver> {
     fn has_room(&self, buffers: u64) -> bool {
         // A group is at most two writes: one more at the end of the ring.
         !self.requests.is_full()
+            && matches!(self.side.again, Again::Nothing)
             && self.side.window.has_room(buffers)
             && self.core.paths[self.side.cts_path].room() >= 2
     }

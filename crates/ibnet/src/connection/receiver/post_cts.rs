@@ -4,7 +4,7 @@ use std::slice;
 
 use ibnet_verbs::{RemoteAddress, Sge};
 
-use super::Receiver;
+use super::{Again, Receiver};
 use crate::connection::Connection;
 use crate::connection::wr_id::WrId;
 use crate::error::Failed;
@@ -20,11 +20,55 @@ impl Connection<Receiver> {
         if before_end < count {
             self.post_cts_slots(0, count - before_end)?;
         }
-        self.side.cts_path += 1;
-        if self.side.cts_path == self.core.paths.len() {
-            self.side.cts_path = 0;
-        }
+        self.next_cts_path();
         Ok(())
+    }
+
+    /// The next announcement takes the next path that is live, if any is.
+    #[inline]
+    pub(super) fn next_cts_path(&mut self) {
+        for _ in 0..self.core.paths.len() {
+            self.side.cts_path += 1;
+            if self.side.cts_path == self.core.paths.len() {
+                self.side.cts_path = 0;
+            }
+            if self.core.paths[self.side.cts_path].is_live {
+                break;
+            }
+        }
+    }
+
+    /// Writes the announcements again that are outstanding, as long as there is room. Returns whether nothing is left
+    /// to be done.
+    pub(super) fn announce_lost(&mut self) -> Result<bool, Failed> {
+        loop {
+            let Again::Writing { next, landing } = &mut self.side.again else {
+                return Ok(true);
+            };
+            let id = *next;
+            if id == self.side.window.next() {
+                let mut paths = self.core.paths.iter().zip(landing);
+                let have_landed = paths.all(|(path, number)| path.has_finished(*number));
+                if have_landed {
+                    self.side.again = Again::Nothing;
+                }
+                return Ok(have_landed);
+            }
+            let number = self.side.cts_path;
+            let path = &self.core.paths[number];
+            let is_open = self.side.window.is_open(id);
+            if is_open && path.room() == 0 {
+                return Ok(false);
+            }
+            *next = id.wrapping_add(1);
+            if is_open {
+                landing[number] = path.next_number();
+                // Signalled, so that its end is known.
+                self.side.cts_since_signal[number] = path.depth();
+                self.post_cts_slots(cts::slot(id), 1)?;
+                self.next_cts_path();
+            }
+        }
     }
 
     /// Writes the `count` prepared entries from slot `slot` on, which follow each other in the ring.
@@ -46,15 +90,15 @@ impl Connection<Receiver> {
         };
         let is_inline = length <= path.max_inline;
         write.rewrite(Some(local), remote, self.side.cts_immediate, is_inline);
-        path.posted(1);
+        let work = WrId {
+            path: self.side.cts_path,
+            parts: 0,
+            number: path.posted(),
+        };
+        write.set_wr_id(work.encode());
         *since_signal += 1;
         // Unsignalled requests hold their place in the queue until a later signalled one is done.
         if *since_signal >= path.depth() / 4 {
-            let work = WrId {
-                path: self.side.cts_path,
-                parts: 0,
-                requests: *since_signal,
-            };
             write.signal_as(work.encode());
             *since_signal = 0;
         }

@@ -36,38 +36,89 @@ impl Side for Sender {
         _device: usize,
         completion: &WorkCompletion,
     ) -> Result<(), Failed> {
-        let work = WrId::decode(completion.wr_id());
+        let Some(work) = WrId::decode(completion.wr_id()) else {
+            end.noticed(completion.wr_id());
+            return Ok(());
+        };
         let (Some(path), Some(parts)) = (
             end.core.paths.get_mut(work.path),
             end.side.parts.get_mut(work.path),
         ) else {
-            end.noticed(completion.wr_id());
             return Ok(());
         };
-        path.finished(work.requests);
+        path.finished(work.number);
+        path.completions = path.completions.saturating_sub(1);
         let under_way = &mut end.side.under_way[path.device];
         *under_way = under_way.saturating_sub(1);
         for _ in 0..work.parts {
-            let Some(request) = parts.complete() else {
+            let Some(part) = parts.complete() else {
                 // The receiver has told of it before it left.
                 continue;
             };
             if let Some(watched) = &mut end.watched {
                 watched.part_finished(work.path);
             }
-            end.requests.part_done(request);
+            end.requests.part_done(part.request);
         }
         Ok(())
+    }
+
+    fn path_down(end: &mut Connection<Self>, path: usize) -> Result<(), Failed> {
+        // What is staged comes back with the rest.
+        end.post_staged()?;
+        end.side.selector.remove(path);
+        // What comes back is polled for whatever is expected.
+        end.side.under_way[end.core.paths[path].device] += 1;
+        Ok(())
+    }
+
+    fn settle(end: &mut Connection<Self>, path: usize, taken: u64) -> Result<(), Failed> {
+        let (requests, watched, lost) = (&mut end.requests, &mut end.watched, &mut end.side.lost);
+        let ended = |watched: &mut Option<Watched>| {
+            if let Some(watched) = watched {
+                watched.part_finished(path);
+            }
+        };
+        let mut arrived = Vec::new();
+        let settled = end.side.parts[path].settle(
+            taken,
+            |part| arrived.push(part),
+            |part| lost.push_back(part),
+        );
+        if let Err(ImpossibleCount) = settled {
+            let what = "a count of parts that were never sent";
+            let error = end.core.protocol_error(what);
+            return Err(end.core.fail(error).into());
+        }
+        for part in &arrived {
+            ended(watched);
+            requests.part_done(part.request);
+        }
+        // To an observer they have ended, too: every start has its stop.
+        lost.iter().for_each(|_| ended(watched));
+        let path = &mut end.core.paths[path];
+        let under_way = &mut end.side.under_way[path.device];
+        *under_way = under_way.saturating_sub(path.completions + 1);
+        Ok(())
+    }
+
+    fn path_up(end: &mut Connection<Self>, path: usize) {
+        end.side.selector.add(path);
+        end.side.notices.renewed(path);
+    }
+
+    fn send_again(end: &mut Connection<Self>) -> Result<bool, Failed> {
+        end.send_lost()
     }
 
     /// The receiver has told how much of each path it has taken.
     fn peer_closed(end: &mut Connection<Self>, closing: &Close) -> Result<(), Failed> {
         let (requests, watched) = (&mut end.requests, &mut end.watched);
-        let credited = credit(&mut end.side.parts, closing, |path, request| {
+        let credited = credit(&mut end.side.parts, closing, |path, part| {
             if let Some(watched) = watched {
                 watched.part_finished(path);
             }
-            requests.part_done(request);
+            requests.part_done(part.request);
         });
         credited.map_err(|ImpossibleCount| {
             let what = "a last message that counts parts which were never sent";
@@ -83,7 +134,7 @@ impl Connection<Sender> {
     #[cold]
     fn noticed(&mut self, wr_id: u64) {
         let number = (wr_id ^ CTS_RECEIVE) as usize;
-        let Some(path) = self.core.paths.get(number) else {
+        let Some(path) = self.core.paths.get_mut(number) else {
             return;
         };
         if let Err(error) = self.side.notices.used(number, path, wr_id) {

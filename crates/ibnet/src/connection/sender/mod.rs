@@ -8,8 +8,10 @@
 mod complete;
 mod staging;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::ptr::NonNull;
 
 use ibnet_verbs::Access;
 
@@ -17,13 +19,13 @@ use crate::connect::established::NewSender;
 use crate::connection::Connection;
 use crate::connection::core::Core;
 use crate::connection::cts_queue::{CtsQueue, ImpossibleCts};
-use crate::connection::in_flight::InFlight;
+use crate::connection::in_flight::{InFlight, Part};
 use crate::connection::path_selector::PathSelector;
 use crate::connection::replenish::Replenisher;
 use crate::connection::requests::RequestId;
 use crate::error::{Error, Failed};
 use crate::memory::area::Area;
-use crate::memory::region::Region;
+use crate::memory::region::{Region, Registration};
 use crate::wire::message::RemoteArea;
 
 use staging::{Message, Staged};
@@ -39,6 +41,8 @@ pub struct Sender {
     selector: PathSelector,
     /// Parts in the order posted, for each path.
     parts: Vec<InFlight>,
+    /// Parts that have to be sent again, because the queue pair that had them has failed.
+    lost: VecDeque<Part>,
     /// Completions that will come from each device: one without is not polled. Where there may be
     /// notices of announcements, one more.
     under_way: Vec<u32>,
@@ -68,14 +72,25 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// What is known of one send.
+/// What is known of one send: enough to send it again.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Sent {
     /// Bytes of the message: more than the capacity if it was too long and not cut.
     size: u32,
     /// Bytes of the receiver's buffer.
     capacity: u32,
+    /// Address of the data.
+    data: u64,
+    region: Option<NonNull<Registration>>,
+    /// The entry of the ring that it goes to.
+    id: u64,
+    /// Address of the receiver's buffer.
+    remote: u64,
 }
+
+// SAFETY: a registration may be used from every thread, and the pointer is followed by the thread that has the
+// connection.
+unsafe impl Send for Sent {}
 
 impl Connection<Sender> {
     pub(crate) fn new(parts: NewSender) -> Result<Self, Error> {
@@ -87,7 +102,7 @@ impl Connection<Sender> {
             first_entry,
             largest_write,
         } = parts;
-        let receives = common.queue_pairs.receives;
+        let receives = common.queue_pairs.recipe.receives();
         let core = Core::new(common)?;
         let paths = core.paths.len();
         let config = core.config();
@@ -112,6 +127,7 @@ impl Connection<Sender> {
             selector,
             parts: (0..paths).map(|_| InFlight::new()).collect(),
             under_way: vec![u32::from(receives > 0); core.cqs.len()],
+            lost: VecDeque::new(),
             notices: Replenisher::new(receives, paths),
             sizes,
             inline_size: 0,
@@ -207,6 +223,10 @@ impl Connection<Sender> {
             if !self.core.accepts_requests()? {
                 return Ok(None);
             }
+            // What did not arrive comes first.
+            if !self.side.lost.is_empty() || !self.side.selector.has_any() {
+                return Ok(None);
+            }
         }
         self.check_memory(data, length, region)?;
         let found = match self.side.cts.find(tag as u32) {
@@ -225,7 +245,7 @@ impl Connection<Sender> {
         };
         let message = Message {
             data: data as u64,
-            region,
+            region: region.map(Region::registration),
             size,
             capacity,
             id: found.id,
@@ -288,7 +308,12 @@ impl Connection<Sender> {
         self.check_memory(data, length, region)?;
         let capacity = found.entry.capacity;
         let size = u32::try_from(length).map_or(capacity, |length| length.min(capacity));
-        let request = self.requests.insert(1, Sent { size, capacity });
+        let sent = Sent {
+            size,
+            capacity,
+            ..Sent::default()
+        };
+        let request = self.requests.insert(1, sent);
         if request.is_some() {
             self.side.cts.take(&found);
         }
@@ -305,7 +330,7 @@ impl Connection<Sender> {
         if !self.test_request(request)? {
             return Ok(None);
         }
-        let Sent { size, capacity } = *self.requests.remove(request);
+        let Sent { size, capacity, .. } = *self.requests.remove(request);
         if size > capacity {
             return Err(self.core.too_long(size, capacity));
         }

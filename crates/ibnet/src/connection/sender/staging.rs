@@ -5,16 +5,18 @@
 //! all are done. Every other message is posted as soon as it is staged.
 
 use std::num::NonZeroUsize;
+use std::ptr::NonNull;
 
 use ibnet_verbs::{RemoteAddress, SendRequest, Sge};
 
 use super::{Sender, Sent};
 use crate::connection::Connection;
+use crate::connection::in_flight::Part;
 use crate::connection::observer::{Piece, WRITE_WITH_IMMEDIATE};
 use crate::connection::requests::RequestId;
 use crate::connection::wr_id::WrId;
 use crate::error::{Error, Failed};
-use crate::memory::region::Region;
+use crate::memory::region::Registration;
 use crate::wire::cts::{self, MAX_GROUP, SIZE_BYTES};
 use crate::wire::immediate::{Immediate, SizeTold, generation};
 use crate::wire::stripe::{self, Split};
@@ -74,6 +76,19 @@ impl Shape {
         }
     }
 
+    /// The same without data, which has been there: only the immediates count.
+    fn without_data(self) -> Self {
+        Self {
+            split: Split {
+                part_bytes: 0,
+                ..self.split
+            },
+            is_bulk: true,
+            size_told: SizeTold::AsAnnounced,
+            writes: 0,
+        }
+    }
+
     /// Work requests that a part needs at most.
     #[inline]
     fn most_requests(&self) -> u32 {
@@ -89,7 +104,7 @@ impl Shape {
 pub(super) struct Message<'a> {
     /// Address of the data.
     pub(super) data: u64,
-    pub(super) region: Option<&'a Region>,
+    pub(super) region: Option<&'a Registration>,
     /// Bytes to send; more than `capacity` if it is too long and only its length is told.
     pub(super) size: u32,
     /// Bytes of the receiver's buffer.
@@ -107,6 +122,10 @@ impl Message<'_> {
         Sent {
             size: self.size,
             capacity: self.capacity,
+            data: self.data,
+            region: self.region.map(NonNull::from),
+            id: self.id,
+            remote: self.remote,
         }
     }
 
@@ -128,19 +147,16 @@ pub(super) struct Staged {
     chain: Box<[SendRequest; CHAIN]>,
     /// Requests in the chain. None of them is signalled.
     filled: usize,
-    /// Requests since the last signalled one: those in the chain, and those that did not fit in it.
-    requests: u32,
-    /// The parts whose last requests are among these.
-    parts: [Part; MAX_GROUP],
+    /// The parts whose last requests are in the chain, or were in one that was full.
+    parts: [StagedPart; MAX_GROUP],
     part_count: usize,
     path: usize,
 }
 
 /// What has to be known of a part once it is posted.
 #[derive(Clone, Copy, Default)]
-struct Part {
-    /// Slot of its request in the table.
-    request: u16,
+struct StagedPart {
+    part: Part,
     bytes: u32,
     parent: Option<NonZeroUsize>,
 }
@@ -151,8 +167,7 @@ impl Staged {
         Self {
             chain: Box::new([request; CHAIN]),
             filled: 0,
-            requests: 0,
-            parts: [Part::default(); MAX_GROUP],
+            parts: [StagedPart::default(); MAX_GROUP],
             part_count: 0,
             path: 0,
         }
@@ -168,29 +183,18 @@ impl Staged {
     fn push(&mut self) -> &mut SendRequest {
         let request = &mut self.chain[self.filled];
         self.filled += 1;
-        self.requests += 1;
         request
     }
 
     /// The last request so far is the last of a part.
     #[inline]
-    fn push_part(&mut self, request: RequestId, bytes: u32, parent: Option<NonZeroUsize>) {
-        self.parts[self.part_count] = Part {
-            request: request.index(),
+    fn push_part(&mut self, part: Part, bytes: u32, parent: Option<NonZeroUsize>) {
+        self.parts[self.part_count] = StagedPart {
+            part,
             bytes,
             parent,
         };
         self.part_count += 1;
-    }
-
-    /// What the completion of all that is staged will say.
-    #[inline]
-    fn work(&self) -> WrId {
-        WrId {
-            path: self.path,
-            parts: self.part_count as u8,
-            requests: self.requests,
-        }
     }
 }
 
@@ -221,9 +225,13 @@ impl Connection<Sender> {
         }
         let immediate = message.immediate(SizeTold::BySum, 1);
         self.stage_write(message, 0, message.size, Some(immediate));
+        let part = Part {
+            request: request.index(),
+            index: 0,
+        };
         self.side
             .staged
-            .push_part(request, message.size, message.parent);
+            .push_part(part, message.size, message.parent);
         Ok(Some(request))
     }
 
@@ -235,21 +243,10 @@ impl Connection<Sender> {
         whole: bool,
     ) -> Result<Option<RequestId>, Failed> {
         self.post_staged()?;
-        let size = message.size;
-        let shape = if whole {
-            if size as usize > self.side.max_message {
-                return Err(self.too_large(size));
-            }
-            let split = self.side.selector.split(size);
-            let Sender {
-                largest_write,
-                bulk_threshold,
-                ..
-            } = self.side;
-            Shape::of(size, message.capacity, split, largest_write, bulk_threshold)
-        } else {
-            Shape::TOO_LONG
-        };
+        if whole && message.size as usize > self.side.max_message {
+            return Err(self.too_large(message.size));
+        }
+        let shape = self.shape(message);
         if !self.choose_paths(&shape)? {
             self.progress()?;
             if !self.choose_paths(&shape)? {
@@ -262,11 +259,94 @@ impl Connection<Sender> {
         };
         self.side.selector.sent(parts);
         for part in 0..parts {
-            self.side.staged.path = self.side.selector.path(part);
-            self.stage_part(message, &shape, request, part)?;
+            let path = self.side.selector.path(part);
+            if self.core.paths[path].room() < shape.most_requests() {
+                // With fewer paths than parts these wait for each other.
+                self.side.lost.push_back(Part {
+                    request: request.index(),
+                    index: part as u8,
+                });
+                self.core.keep_looking();
+                continue;
+            }
+            self.stage_part(message, &shape, request.index(), part, path)?;
             self.post_staged()?;
         }
         Ok(Some(request))
+    }
+
+    /// How a message travels: the same each time, so that any part of it can be sent again.
+    fn shape(&self, message: &Message<'_>) -> Shape {
+        if message.size > message.capacity {
+            return Shape::TOO_LONG;
+        }
+        let Sender {
+            largest_write,
+            bulk_threshold,
+            ref selector,
+            ..
+        } = self.side;
+        let split = selector.split(message.size);
+        Shape::of(
+            message.size,
+            message.capacity,
+            split,
+            largest_write,
+            bulk_threshold,
+        )
+    }
+
+    /// Sends the parts again that did not arrive, as long as there is room. Returns whether none is left.
+    pub(super) fn send_lost(&mut self) -> Result<bool, Failed> {
+        if self.side.lost.is_empty() {
+            return Ok(true);
+        }
+        self.post_staged()?;
+        while let Some(part) = self.side.lost.front().copied() {
+            let Some(sent) = self.requests.get(part.request).copied() else {
+                self.side.lost.pop_front();
+                continue;
+            };
+            if !self.side.selector.has_any() {
+                return Ok(false);
+            }
+            // SAFETY: the request is not done, and until then its registration stays, by the contract of `isend`.
+            let region = sent.region.map(|region| unsafe { region.as_ref() });
+            let message = Message {
+                data: sent.data,
+                region,
+                size: sent.size,
+                capacity: sent.capacity,
+                id: sent.id,
+                remote: sent.remote,
+                parent: None,
+            };
+            let mut shape = self.shape(&message);
+            if self.is_superseded(&sent) {
+                shape = shape.without_data();
+            }
+            let path = self.side.selector.choose_one(&self.core.paths);
+            if self.core.paths[path].room() < shape.most_requests() {
+                return Ok(false);
+            }
+            self.side.lost.pop_front();
+            self.side.selector.sent(1);
+            self.stage_part(&message, &shape, part.request, part.index.into(), path)?;
+            self.post_staged()?;
+        }
+        Ok(true)
+    }
+
+    /// Whether a later message goes to the same memory: the receiver has announced it again, so the data of the
+    /// earlier one has been there. That happens where the application does not wait for the end of a receive.
+    fn is_superseded(&self, sent: &Sent) -> bool {
+        let ends = |sent: &Sent| (sent.remote, sent.remote + u64::from(sent.size));
+        let (start, end) = ends(sent);
+        self.requests.iter().any(|other| {
+            let (other_start, other_end) = ends(other);
+            let is_later = (other.id.wrapping_sub(sent.id) as i64) > 0;
+            is_later && other_start < end && start < other_end
+        })
     }
 
     /// Chooses a path for each part of the next message. Returns whether all of them have room for it,
@@ -298,14 +378,16 @@ impl Connection<Sender> {
         Error::InvalidArgument(text).into()
     }
 
-    /// Stages the writes of part `index`, the last with the immediate.
+    /// Stages the writes of part `index` of the message of request `request`, the last with the immediate.
     fn stage_part(
         &mut self,
         message: &Message<'_>,
         shape: &Shape,
-        request: RequestId,
+        request: u16,
         index: u32,
+        path: usize,
     ) -> Result<(), Failed> {
+        self.side.staged.path = path;
         let Shape {
             split,
             is_bulk,
@@ -338,7 +420,11 @@ impl Connection<Sender> {
         self.make_room()?;
         let immediate = message.immediate(size_told, split.parts);
         self.stage_write(message, part_offset + offset, length, Some(immediate));
-        self.side.staged.push_part(request, bytes, message.parent);
+        let part = Part {
+            request,
+            index: index as u8,
+        };
+        self.side.staged.push_part(part, bytes, message.parent);
         Ok(())
     }
 
@@ -351,7 +437,8 @@ impl Connection<Sender> {
         length: u32,
         immediate: Option<u32>,
     ) {
-        let path = &mut self.core.paths[self.side.staged.path];
+        let number_of_path = self.side.staged.path;
+        let path = &mut self.core.paths[number_of_path];
         let write = self.side.staged.push();
         let local = (length > 0).then(|| Sge {
             address: message.data.wrapping_add(u64::from(offset)),
@@ -365,9 +452,14 @@ impl Connection<Sender> {
         // Only what tells the receiver is small.
         let is_inline = immediate.is_some()
             && length <= path.max_inline
-            && message.region.is_none_or(Region::can_be_inline);
+            && message.region.is_none_or(Registration::can_be_inline);
         write.rewrite(local, remote, immediate, is_inline);
-        path.posted(1);
+        let id = WrId {
+            path: number_of_path,
+            parts: 0,
+            number: path.posted(),
+        };
+        write.set_wr_id(id.encode());
     }
 
     /// Stages the write of the message's size into the peer's table.
@@ -380,7 +472,8 @@ impl Connection<Sender> {
             size_table,
             ..
         } = &mut self.side;
-        let path = &mut self.core.paths[staged.path];
+        let number_of_path = staged.path;
+        let path = &mut self.core.paths[number_of_path];
         let offset = cts::slot(message.id) * SIZE_BYTES as usize;
         let (address, lkey) = match sizes {
             Some(sizes) => {
@@ -406,7 +499,12 @@ impl Connection<Sender> {
         };
         let is_inline = SIZE_BYTES <= path.max_inline;
         write.rewrite(Some(local), remote, None, is_inline);
-        path.posted(1);
+        let id = WrId {
+            path: number_of_path,
+            parts: 0,
+            number: path.posted(),
+        };
+        write.set_wr_id(id.encode());
     }
 
     /// Posts the chain if it is full, without asking for a completion: the part goes on.
@@ -437,18 +535,23 @@ impl Connection<Sender> {
         let Some(last) = staged.filled.checked_sub(1) else {
             return Ok(());
         };
-        let work = staged.work();
+        let path = &mut self.core.paths[staged.path];
+        path.completions += 1;
+        self.side.under_way[path.device] += 1;
+        let work = WrId {
+            path: staged.path,
+            parts: staged.part_count as u8,
+            number: path.last_posted(),
+        };
         staged.chain[last].signal_as(work.encode());
         let posted = self.post_chain();
         let staged = &mut self.side.staged;
         // From here on the peer may count them, and no sooner.
         let log = &mut self.side.parts[work.path];
-        for part in &staged.parts[..staged.part_count] {
-            log.push(part.request);
+        for staged in &staged.parts[..staged.part_count] {
+            log.push(staged.part);
         }
         let count = std::mem::take(&mut staged.part_count);
-        staged.requests = 0;
-        self.side.under_way[self.core.paths[work.path].device] += 1;
         if self.watched.is_some() {
             self.tell_observer(work, count);
         }

@@ -318,7 +318,7 @@ impl<T: Object, const CHUNKS: usize> Table<T, CHUNKS> {
 
     /// # Safety
     /// As for [`get`](Self::get).
-    #[inline]
+    #[inline(always)]
     unsafe fn look_up(&self, index: u32, generation: u32, mask: u32) -> Result<&T, Fault> {
         let slot = self.slot(index)?;
         let now = slot.generation.load(Ordering::Acquire);
@@ -352,7 +352,7 @@ impl<T: Object, const CHUNKS: usize> Table<T, CHUNKS> {
         object.ok_or_else(stale)
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, index: u32) -> Result<&Slot<T>, Fault> {
         let index = index as usize;
         let place = self.chunks.get(index / CHUNK).ok_or_else(foreign)?;

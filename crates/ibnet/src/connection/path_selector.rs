@@ -111,8 +111,11 @@ impl PathSelector {
     #[inline]
     pub(crate) fn sent(&mut self, parts: u32) {
         self.next += parts as usize;
-        while self.next >= self.live.len() && self.next > 0 {
-            self.next -= self.live.len().max(1);
+        if self.next == self.live.len() {
+            self.next = 0;
+        } else if self.next > self.live.len() {
+            // The turns go round; with no path there is none.
+            self.next %= self.live.len().max(1);
         }
     }
 

@@ -39,6 +39,9 @@ pub(crate) enum Input {
     End,
 }
 
+/// After so long a silence the peer's host is taken for dead.
+const DEAD_AFTER: Duration = Duration::from_secs(30);
+
 /// Bytes to read at a time.
 pub(crate) const READ_SIZE: usize = 4096;
 
@@ -133,6 +136,22 @@ impl Channel {
         self.watch = None;
     }
 
+    /// Lets the stream live through a silence of `time`, for a connection that outlives its links.
+    pub(crate) fn outlive(&self, time: Duration) -> io::Result<()> {
+        let longest = DEAD_AFTER.max(time);
+        let questions = longest.as_secs().saturating_sub(15) / 5;
+        let socket = SockRef::from(&*self.stream);
+        let retries = u32::try_from(questions).unwrap_or(u32::MAX).clamp(3, 127);
+        let interval = Duration::from_secs((questions * 5).div_ceil(retries.into()).max(5));
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new()
+                .with_time(Duration::from_secs(15))
+                .with_interval(interval)
+                .with_retries(retries),
+        )?;
+        socket.set_tcp_user_timeout(Some(longest))
+    }
+
     /// Adds a message to what has to be sent.
     pub(crate) fn queue_message(&mut self, message: &Message) {
         encode(message, &mut self.output);
@@ -176,7 +195,7 @@ fn notice_a_dead_host<'a>(socket: impl Into<SockRef<'a>>) -> io::Result<()> {
         .with_interval(Duration::from_secs(5))
         .with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(Duration::from_secs(30)))
+    socket.set_tcp_user_timeout(Some(DEAD_AFTER))
 }
 
 /// Opens a listening socket on `address`: on its port, or if that is 0 on the first free one of
@@ -265,6 +284,25 @@ mod tests {
         assert_eq!(&buffer[..5], b"hello");
         drop(client);
         wait(|| server.read(&mut buffer).unwrap() == Input::End);
+    }
+
+    #[test]
+    fn a_channel_lives_through_a_silence_as_long_as_was_said() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), None).unwrap();
+        let client = Channel::connect(listener.local_addr().unwrap(), None).unwrap();
+        let limits = || {
+            let socket = SockRef::from(&*client.stream);
+            let questions = socket.tcp_keepalive_retries().unwrap();
+            let interval = socket.tcp_keepalive_interval().unwrap();
+            (socket.tcp_user_timeout().unwrap(), interval * questions)
+        };
+        assert_eq!(limits(), (Some(DEAD_AFTER), Duration::from_secs(15)));
+        for (time, limit) in [(1, 30), (30, 30), (120, 120), (86_400, 86_400)] {
+            client.outlive(Duration::from_secs(time)).unwrap();
+            let (user, keepalive) = limits();
+            assert_eq!(user, Some(Duration::from_secs(limit)));
+            assert!(keepalive + Duration::from_secs(15) >= Duration::from_secs(limit));
+        }
     }
 
     #[test]

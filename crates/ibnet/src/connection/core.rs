@@ -105,6 +105,13 @@ impl Core {
         let loops: Vec<Path> = loops.into_iter().map(|new| Path::new(new, 0)).collect();
         // The control channel is watched anew, for the connection.
         channel.stop_listening();
+        if !shared.config.recovery_timeout.is_zero() {
+            channel
+                .outlive(shared.config.recovery_timeout)
+                .map_err(|error| {
+                    Error::socket("setting the time-outs of a control channel", error)
+                })?;
+        }
         let flags = Arc::new(EventFlags::default());
         let exposed = exposed(&nic, &cqs, &paths, &loops);
         let watch = shared

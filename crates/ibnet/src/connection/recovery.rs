@@ -355,7 +355,7 @@ impl<S: Side> Connection<S> {
             if Instant::now() < recovery.next {
                 return Ok(());
             }
-            let least = recovery.epoch + 1;
+            let least = recovery.epoch.saturating_add(1);
             let epoch = offered.map_or(least, |offered| offered.max(least));
             match self.core.new_queue_pair(number) {
                 Ok((queue_pair, local, offer)) => {

@@ -17,6 +17,16 @@ use crate::wire::{
 /// What arrives, and what the error says. `None`: the line is closed, in one direction.
 type Case = (Option<Vec<u8>>, &'static str);
 
+/// News of a path: its number, its epoch, and what has become of it.
+fn news(words: &[u8]) -> Vec<u8> {
+    let body = [&[PATH], words].concat();
+    frame_of(body.len() as u32, VERSION, &body)
+}
+
+const PATH: u8 = 6;
+const DOWN: u8 = 0;
+const DRAINED: u8 = 1;
+
 const OUT_OF_TURN: &str = "a message out of turn on the control channel";
 const PEER: &str = "evilhost, process 666";
 
@@ -58,6 +68,10 @@ fn cases(trap: &Trap) -> Vec<Case> {
             ),
             "counts of too many paths",
         ),
+        some(news(&[128, 0, DOWN]), "a path that cannot exist"),
+        some(news(&[1, 0, DOWN]), "news of a path that does not exist"),
+        // This end does not recover.
+        some(news(&[0, 0, DOWN]), "no path could be made to work again"),
         some(refusal(&[b'x'; 513]), "a refusal that is too long"),
         some(
             refusal(b"out of\x07 luck"),
@@ -96,6 +110,19 @@ fn of_a_sender() {
         (Some(counts(&[2])), never_sent),
         (Some(counts(&[u64::MAX])), never_sent),
         (Some(counts(&[1, 0])), never_sent),
+        // One part was sent, and has completed.
+        (
+            Some(news(&[0, 0, DRAINED, 2])),
+            "a count of parts that were never sent",
+        ),
+        (
+            Some(news(&[0, 0, DRAINED, 0])),
+            "a count of parts that were never sent",
+        ),
+        (
+            Some(news(&[0, 0, DRAINED, 1])),
+            "no path could be made to work again",
+        ),
         (Some(counts(&[1])), "the peer closed the connection"),
         (Some(counts(&[0])), "the peer closed the connection"),
     ]);

@@ -137,8 +137,12 @@ impl<S: Side> Connection<S> {
         completion: &WorkCompletion,
     ) -> Result<(), Failed> {
         let Some(number) = self.core.path_of(device, completion) else {
-            // A queue pair for flushing.
-            self.core.work_failed(device, completion);
+            let number = completion.qp_num();
+            let mut loops = self.core.loops.iter();
+            if loops.any(|path| path.device == device && path.queue_pair.number() == number) {
+                self.core.work_failed(device, completion);
+            }
+            // Else it is late, and of a queue pair that has been replaced.
             return Ok(());
         };
         let path = &mut self.core.paths[number];

@@ -80,6 +80,7 @@ impl Side for Sender {
             }
         };
         let mut arrived = Vec::new();
+        let before = lost.len();
         let settled = end.side.parts[path].settle(
             taken,
             |part| arrived.push(part),
@@ -95,7 +96,7 @@ impl Side for Sender {
             requests.part_done(part.request);
         }
         // To an observer they have ended, too: every start has its stop.
-        lost.iter().for_each(|_| ended(watched));
+        lost.iter().skip(before).for_each(|_| ended(watched));
         let path = &mut end.core.paths[path];
         let under_way = &mut end.side.under_way[path.device];
         *under_way = under_way.saturating_sub(path.completions + 1);

@@ -14,14 +14,14 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::connect::random;
 use crate::error::Error;
-use crate::events::{EventFlags, EventThread, Interest, SocketWatch};
+use crate::events::{EventFlags, EventThread, Interest, Watch};
 use crate::wire::frame::encode;
 use crate::wire::message::Message;
 
 /// The stream and what still has to be sent on it.
 pub(crate) struct Channel {
     /// If somebody waits for it rather than polls.
-    watch: Option<SocketWatch>,
+    watch: Option<Watch>,
     stream: Arc<TcpStream>,
     peer: SocketAddr,
     output: Vec<u8>,

@@ -13,7 +13,7 @@ use crate::connect::control::Channel;
 use crate::connect::shared::Shared;
 use crate::error::Error;
 use crate::events::waiting::{later, polling};
-use crate::events::{EventFlags, Interest, SocketWatch, Timer};
+use crate::events::{EventFlags, Interest, Timer, Watch};
 
 /// Wakes one conversation.
 pub(crate) struct Waits {
@@ -54,7 +54,7 @@ impl Waits {
     pub(crate) fn for_clients(
         &mut self,
         context: &Context<'_>,
-        watch: &mut Option<SocketWatch>,
+        watch: &mut Option<Watch>,
         socket: &Arc<std::net::TcpListener>,
     ) -> Result<(), Error> {
         if context.waker().will_wake(polling()) {

@@ -20,7 +20,7 @@ use crate::connection::recovery::Recovery;
 use crate::device::Device;
 use crate::device::nic::Nic;
 use crate::error::{Error, Failed, hint};
-use crate::events::{CONTROL, ENDING, EventFlags, FATAL, PORT, Resources, Timer, Watch};
+use crate::events::{CONTROL, ENDING, EventFlags, FATAL, Interest, PORT, Resources, Timer, Watch};
 use crate::wire::frame::Decoder;
 use crate::wire::message::{Close, DeviceOffer, Message, PathEvent, PathNews, printable};
 
@@ -359,7 +359,7 @@ impl Core {
         } else if message.is_some() {
             // There may be more.
             self.flags.raise(CONTROL);
-        } else if let Err(error) = self.watch.rearm() {
+        } else if let Err(error) = self.watch.arm(Interest::Read) {
             self.fail(error);
         }
         message

@@ -5,24 +5,25 @@
 //! be destroyed before) and logged; whoever is concerned finds a bit set in its [`EventFlags`] at
 //! the next call, which costs that call one relaxed load and no system call.
 //!
-//! Who waits rather than polls is woken by it: for all that, for completions ([`bells`]), for
-//! sockets of a handshake ([`SocketWatch`]) and at a time ([`Timer`]).
+//! A caller that waits rather than polls is woken by it: for all that, for completions, for sockets of a
+//! handshake and at a time ([`Timer`]).
+//!
+//! All that it serves is in one table ([`Table`]); [`dispatch`](Shared::dispatch) is what it does.
 
 mod async_events;
 mod changes;
 mod flags;
-mod notifications;
 mod timers;
 pub(crate) mod waiting;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use ibnet_verbs::{AsyncEvent, CompletionChannel, CompletionQueue, Context, EventType};
+use ibnet_verbs::{AsyncEvent, CompletionChannel, CompletionQueue, Context, CqId, EventType};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -35,13 +36,14 @@ pub(crate) use timers::Timer;
 use crate::error::Error;
 use async_events::{Meaning, meaning};
 pub(crate) use changes::Changes;
-use notifications::CompletionChannels;
 use timers::Timers;
 
 /// Handle on the events thread. Dropping it ends and joins the thread.
 pub(crate) struct EventThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The completion channel of each device that has one.
+    channels: Mutex<Vec<(DeviceToken, CompletionChannel)>>,
 }
 
 struct Shared {
@@ -49,43 +51,47 @@ struct Shared {
     stop: EventFd,
     /// Which process has the thread.
     forks: u32,
-    next_token: AtomicU64,
-    watched: Mutex<HashMap<u64, Watched>>,
-    alarms: Arc<Timers>,
-    bells: CompletionChannels,
+    timers: Arc<Timers>,
+    table: Mutex<Table>,
     /// Whether fatal events are told to the connections that they hit, or logged only.
     returns_events: bool,
 }
 
-enum Watched {
+/// What the thread serves.
+struct Table {
+    next_token: u64,
+    /// What epoll reports, by the token that it reports.
+    sources: HashMap<u64, Source>,
+    /// The connections, by the token of their control channel.
+    connections: HashMap<u64, Connection>,
+    /// Which connection the completions of a queue are for, and the device of the queue.
+    queues: HashMap<CqId, (DeviceToken, Arc<EventFlags>)>,
+}
+
+#[derive(Clone)]
+enum Source {
     Device {
         context: Context,
         changes: Arc<Changes>,
     },
-    Connection {
-        flags: Arc<EventFlags>,
-        exposed: Vec<Resources>,
-        /// The fatal events that have hit it.
-        fatal: Vec<Fatal>,
-    },
-    /// A socket of a handshake.
-    Socket(Arc<EventFlags>),
     /// The completion channel of a device.
-    Bell {
+    Completions {
         device: DeviceToken,
         channel: CompletionChannel,
     },
+    /// A control channel, or a socket of a handshake: `bits` are raised when it is ready.
+    Socket { flags: Arc<EventFlags>, bits: u32 },
 }
 
-/// A watched connection; watching ends when this is dropped.
+struct Connection {
+    flags: Arc<EventFlags>,
+    exposed: Vec<Resources>,
+    /// The fatal events that have hit it.
+    fatal: Vec<Fatal>,
+}
+
+/// A watched socket, or a connection by its control channel; watching ends when this is dropped.
 pub(crate) struct Watch {
-    shared: Arc<Shared>,
-    token: u64,
-    stream: Arc<TcpStream>,
-}
-
-/// A socket that somebody waits for; watching ends when this is dropped.
-pub(crate) struct SocketWatch {
     shared: Arc<Shared>,
     token: u64,
     socket: Arc<dyn AsFd + Send + Sync>,
@@ -101,7 +107,7 @@ pub(crate) enum Interest {
 }
 
 const STOP: u64 = 0;
-const ALARM: u64 = 1;
+const TIMER: u64 = 1;
 
 impl EventThread {
     /// Starts the thread. `returns_events` says whether fatal events end the connections that they
@@ -114,18 +120,21 @@ impl EventThread {
         epoll
             .add(&stop, EpollEvent::new(EpollFlags::EPOLLIN, STOP))
             .map_err(failed)?;
-        let alarms = Arc::new(Timers::new().map_err(failed)?);
+        let timers = Arc::new(Timers::new().map_err(failed)?);
         epoll
-            .add(&*alarms, EpollEvent::new(EpollFlags::EPOLLIN, ALARM))
+            .add(&*timers, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))
             .map_err(failed)?;
         let shared = Arc::new(Shared {
             epoll,
             stop,
             forks: ibnet_verbs::forks(),
-            next_token: AtomicU64::new(ALARM + 1),
-            watched: Mutex::new(HashMap::new()),
-            alarms,
-            bells: CompletionChannels::default(),
+            timers,
+            table: Mutex::new(Table {
+                next_token: TIMER + 1,
+                sources: HashMap::new(),
+                connections: HashMap::new(),
+                queues: HashMap::new(),
+            }),
             returns_events,
         });
         let thread = thread::Builder::new()
@@ -138,88 +147,77 @@ impl EventThread {
         Ok(Self {
             shared,
             thread: Some(thread),
+            channels: Mutex::default(),
         })
     }
 
-    /// Takes charge of the events of `context`, which stays open as long as the monitor runs. The
-    /// token stands for this opened device, whatever becomes of the lists that it is in
-    /// the changes are those of its `ports` ports.
+    /// Takes charge of the events of `context`, which stays open as long as the thread runs. The
+    /// token stands for this opened device, whatever becomes of the lists that it is in; `changes` are
+    /// those of its ports.
     pub(crate) fn watch_device(
         &self,
         context: &Context,
         changes: &Arc<Changes>,
     ) -> Result<DeviceToken, Error> {
-        let token = self.shared.new_token();
-        self.shared.lock().insert(
-            token,
-            Watched::Device {
-                context: context.clone(),
-                changes: Arc::clone(changes),
-            },
-        );
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
-        self.shared
-            .epoll
-            .add(context.async_fd(), event)
-            .map_err(|errno| {
-                self.shared.lock().remove(&token);
-                Error::system("watching the events of a device", errno)
-            })?;
+        let source = Source::Device {
+            context: context.clone(),
+            changes: Arc::clone(changes),
+        };
+        let doing = "watching the events of a device";
+        let fd = context.async_fd();
+        let token = self.shared.add(source, fd, EpollFlags::EPOLLIN, doing)?;
         Ok(DeviceToken(token))
     }
 
-    /// A completion queue on `device`, whose context is `context`, that can wake who waits for its
-    /// completions: a connection that is watched with it.
+    /// A completion queue on `device`, whose context is `context`, that wakes the connection that is
+    /// [watched](Self::watch_connection) with it.
     pub(crate) fn create_cq(
         &self,
         device: DeviceToken,
         context: &Context,
         depth: u32,
     ) -> Result<CompletionQueue, Error> {
-        let watch = |channel: &CompletionChannel| {
-            let token = self.shared.new_token();
-            let watched = Watched::Bell {
-                device,
-                channel: channel.clone(),
-            };
-            self.shared.lock().insert(token, watched);
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
-            self.shared.epoll.add(channel, event).map_err(|errno| {
-                self.shared.lock().remove(&token);
-                Error::system("watching a completion channel", errno)
-            })
-        };
-        let channel = self.shared.bells.channel(device, context, watch)?;
+        let channel = self.completion_channel(device, context)?;
         Ok(context.create_cq_with_channel(depth, &channel)?)
+    }
+
+    /// The completion channel of `device`: one, whatever the number of connections.
+    fn completion_channel(
+        &self,
+        device: DeviceToken,
+        context: &Context,
+    ) -> Result<CompletionChannel, Error> {
+        // The list only ever grows by whole entries.
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, channel)) = channels.iter().find(|(of, _)| *of == device) {
+            return Ok(channel.clone());
+        }
+        let channel = context.create_channel()?;
+        let source = Source::Completions {
+            device,
+            channel: channel.clone(),
+        };
+        let doing = "watching a completion channel";
+        self.shared
+            .add(source, &channel, EpollFlags::EPOLLIN, doing)?;
+        channels.push((device, channel.clone()));
+        Ok(channel)
     }
 
     /// Something that wakes `flags` at a time.
     pub(crate) fn timer(&self, flags: &Arc<EventFlags>) -> Timer {
-        Timer::new(&self.shared.alarms, flags)
+        Timer::new(&self.shared.timers, flags)
     }
 
-    /// Watches `socket`, once, for what it is to be ready for; then until it is
-    /// [armed](SocketWatch::arm) again it is silent.
+    /// Wakes `flags` when `socket` is ready, once; then until it is [armed](Watch::arm) again it is
+    /// silent.
     pub(crate) fn watch_socket(
         &self,
         socket: Arc<dyn AsFd + Send + Sync>,
         flags: &Arc<EventFlags>,
         interest: Interest,
-    ) -> Result<SocketWatch, Error> {
-        let token = self.shared.new_token();
-        let watched = Watched::Socket(Arc::clone(flags));
-        self.shared.lock().insert(token, watched);
-        let watch = SocketWatch {
-            shared: Arc::clone(&self.shared),
-            token,
-            socket,
-        };
-        // On failure the drop of `watch` takes the entry out again.
-        self.shared
-            .epoll
-            .add(&watch.socket, EpollEvent::new(interest.flags(), token))
-            .map_err(|errno| Error::system("watching a socket", errno))?;
-        Ok(watch)
+    ) -> Result<Watch, Error> {
+        self.watch(socket, flags, 0, interest)
     }
 
     /// Watches the control channel `stream` of a connection, and the devices that it uses. Of its
@@ -230,33 +228,45 @@ impl EventThread {
         flags: &Arc<EventFlags>,
         exposed: Vec<Resources>,
     ) -> Result<Watch, Error> {
-        let token = self.shared.new_token();
+        let stream = Arc::clone(stream);
+        let watch = self.watch(stream, flags, CONTROL, Interest::Read)?;
+        let mut table = self.shared.lock();
         for used in &exposed {
             for queue in &used.completion_queues {
-                self.shared.bells.assign(*queue, used.device, flags);
+                let user = (used.device, Arc::clone(flags));
+                table.queues.insert(*queue, user);
             }
         }
-        let watched = Watched::Connection {
+        let connection = Connection {
             flags: Arc::clone(flags),
             exposed,
             fatal: Vec::new(),
         };
-        self.shared.lock().insert(token, watched);
-        let watch = Watch {
-            shared: Arc::clone(&self.shared),
-            token,
-            stream: Arc::clone(stream),
-        };
-        // On failure the drop of `watch` takes the entry out again.
-        self.shared
-            .epoll
-            .add(stream.as_fd(), EpollEvent::new(control_flags(), token))
-            .map_err(|errno| Error::system("watching a control channel", errno))?;
+        table.connections.insert(watch.token, connection);
+        drop(table);
         Ok(watch)
     }
-}
 
-impl EventThread {
+    fn watch(
+        &self,
+        socket: Arc<dyn AsFd + Send + Sync>,
+        flags: &Arc<EventFlags>,
+        bits: u32,
+        interest: Interest,
+    ) -> Result<Watch, Error> {
+        let source = Source::Socket {
+            flags: Arc::clone(flags),
+            bits,
+        };
+        let doing = "watching a socket";
+        let token = self.shared.add(source, &socket, interest.flags(), doing)?;
+        Ok(Watch {
+            shared: Arc::clone(&self.shared),
+            token,
+            socket,
+        })
+    }
+
     /// # Errors
     /// [`Error::Forked`] if this process is a forked child of the one that has the thread.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
@@ -289,29 +299,26 @@ impl Drop for EventThread {
 }
 
 impl Watch {
-    /// Lets the next event on the control channel through again.
-    pub(crate) fn rearm(&self) -> Result<(), Error> {
-        let mut event = EpollEvent::new(control_flags(), self.token);
+    /// Lets the next event through. If the socket is ready already, that is one.
+    pub(crate) fn arm(&self, interest: Interest) -> Result<(), Error> {
+        let mut event = EpollEvent::new(interest.flags(), self.token);
         self.shared
             .epoll
-            .modify(self.stream.as_fd(), &mut event)
-            .map_err(|errno| Error::system("watching a control channel", errno))
+            .modify(&self.socket, &mut event)
+            .map_err(|errno| Error::system("watching a socket", errno))
     }
-}
 
-impl Watch {
     /// The fatal events that have hit the connection, each subject once.
     pub(crate) fn fatal(&self) -> Vec<Fatal> {
-        match self.shared.lock().get(&self.token) {
-            Some(Watched::Connection { fatal, .. }) => fatal.clone(),
-            _ => Vec::new(),
-        }
+        let table = self.shared.lock();
+        let connection = table.connections.get(&self.token);
+        connection.map_or_else(Vec::new, |connection| connection.fatal.clone())
     }
 
     /// Changes what the connection uses, as when a path was rebuilt with another queue pair.
     pub(crate) fn expose(&self, now: Vec<Resources>) {
-        if let Some(Watched::Connection { exposed, .. }) = self.shared.lock().get_mut(&self.token) {
-            *exposed = now;
+        if let Some(connection) = self.shared.lock().connections.get_mut(&self.token) {
+            connection.exposed = now;
         }
     }
 }
@@ -321,39 +328,25 @@ impl Drop for Watch {
         if self.shared.is_inherited() {
             return;
         }
-        // The stream may never have been added; then there is nothing to remove.
-        let _ = self.shared.epoll.delete(self.stream.as_fd());
-        let watched = self.shared.lock().remove(&self.token);
-        if let Some(Watched::Connection { flags, exposed, .. }) = watched {
-            let queues = exposed.iter().flat_map(|used| &used.completion_queues);
-            self.shared.bells.withdraw(queues.copied(), &flags);
-        }
-    }
-}
-
-impl SocketWatch {
-    /// Lets the next event through. If the socket is ready already, that is one.
-    pub(crate) fn arm(&self, interest: Interest) -> Result<(), Error> {
-        let mut event = EpollEvent::new(interest.flags(), self.token);
-        self.shared
-            .epoll
-            .modify(&self.socket, &mut event)
-            .map_err(|errno| Error::system("watching a socket", errno))
-    }
-}
-
-impl Drop for SocketWatch {
-    fn drop(&mut self) {
-        if self.shared.is_inherited() {
-            return;
-        }
-        // The socket may never have been added; then there is nothing to remove.
         let _ = self.shared.epoll.delete(&self.socket);
-        self.shared.lock().remove(&self.token);
+        let mut table = self.shared.lock();
+        table.sources.remove(&self.token);
+        let Some(Connection { flags, exposed, .. }) = table.connections.remove(&self.token) else {
+            return;
+        };
+        for queue in exposed.iter().flat_map(|used| &used.completion_queues) {
+            // The queue may have been destroyed by now, and another one be in its place: that one stays.
+            if let Entry::Occupied(entry) = table.queues.entry(*queue)
+                && Arc::ptr_eq(&entry.get().1, &flags)
+            {
+                entry.remove();
+            }
+        }
     }
 }
 
 impl Interest {
+    /// One event, then silence until the socket is armed again: the thread never reads from it.
     fn flags(self) -> EpollFlags {
         let flags = match self {
             Self::Read => EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP,
@@ -363,11 +356,6 @@ impl Interest {
     }
 }
 
-/// One event, then silence until the owner has looked: the thread never reads the channel itself.
-fn control_flags() -> EpollFlags {
-    EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLONESHOT
-}
-
 impl Shared {
     /// Whether this process is a forked child of the one that has the thread. What there is of it
     /// here is the parent's: the descriptors are the same, and locks may have been held.
@@ -375,13 +363,29 @@ impl Shared {
         self.forks != ibnet_verbs::forks()
     }
 
-    fn new_token(&self) -> u64 {
-        self.next_token.fetch_add(1, Ordering::Relaxed)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // No code under this lock leaves the table half changed.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
-        // No code under this lock leaves the map half changed.
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Serves `source`, of which `fd` tells. Gives its token.
+    fn add(
+        &self,
+        source: Source,
+        fd: impl AsFd,
+        flags: EpollFlags,
+        doing: &'static str,
+    ) -> Result<u64, Error> {
+        let mut table = self.lock();
+        let token = table.next_token;
+        table.next_token += 1;
+        table.sources.insert(token, source);
+        let added = self.epoll.add(fd, EpollEvent::new(flags, token));
+        added.map_err(|errno| {
+            table.sources.remove(&token);
+            Error::system(doing, errno)
+        })?;
+        Ok(token)
     }
 
     fn run(&self) {
@@ -402,7 +406,7 @@ impl Shared {
             for event in &events[..count] {
                 match event.data() {
                     STOP => return,
-                    ALARM => self.alarms.ring(),
+                    TIMER => self.timers.ring(),
                     token => self.dispatch(token),
                 }
             }
@@ -410,26 +414,46 @@ impl Shared {
     }
 
     fn dispatch(&self, token: u64) {
-        // What follows happens outside the lock: who is woken may end a connection.
-        let news = match self.lock().get(&token) {
-            Some(Watched::Connection { flags, .. }) => News::Control(Arc::clone(flags)),
-            Some(Watched::Socket(flags)) => News::Socket(Arc::clone(flags)),
-            Some(Watched::Bell { device, channel }) => News::Bell(*device, channel.clone()),
-            Some(Watched::Device { context, changes }) => {
-                News::Device(context.clone(), Arc::clone(changes))
+        // What follows happens outside the lock: a waker may end a connection.
+        let source = self.lock().sources.get(&token).cloned();
+        match source {
+            Some(Source::Socket { flags, bits }) => flags.raise(bits),
+            Some(Source::Completions { device, channel }) => {
+                self.completion_events(device, &channel);
             }
-            None => return,
-        };
-        match news {
-            News::Control(flags) => flags.raise(CONTROL),
-            News::Socket(flags) => flags.wake(),
-            News::Bell(device, channel) => {
-                if !self.bells.ring(device, &channel) {
-                    let _ = self.epoll.delete(&channel);
-                }
-            }
-            News::Device(context, changes) => {
+            Some(Source::Device { context, changes }) => {
                 self.device_events(DeviceToken(token), &context, &changes);
+            }
+            None => {}
+        }
+    }
+
+    /// Wakes the connections whose completions have come.
+    fn completion_events(&self, device: DeviceToken, channel: &CompletionChannel) {
+        loop {
+            match channel.next_event() {
+                Ok(Some(event)) => {
+                    let queue = event.cq_id();
+                    // Acknowledged first: the woken task may destroy the queue, which waits for the
+                    // acknowledgement.
+                    drop(event);
+                    let user = self.lock().queues.get(&queue).cloned();
+                    if let Some((_, flags)) = user {
+                        flags.wake();
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    // Nothing on this device wakes its connections any more, as when it was removed:
+                    // that ends them.
+                    tracing::warn!(%error, "no more completion events");
+                    let _ = self.epoll.delete(channel);
+                    let users: Vec<_> = self.lock().queues.values().cloned().collect();
+                    for (_, flags) in users.iter().filter(|(of, _)| *of == device) {
+                        flags.raise(FATAL);
+                    }
+                    return;
+                }
             }
         }
     }
@@ -458,8 +482,8 @@ impl Shared {
             Meaning::PortChanged(_) | Meaning::DeviceChanged => tracing::info!("{event}"),
             Meaning::Nothing => tracing::debug!("{event}"),
         }
-        // Acknowledged before anybody is told: who is told may destroy the queue pair, which waits
-        // for the acknowledgement.
+        // Acknowledged first: the woken task may destroy the queue pair, which waits for the
+        // acknowledgement.
         drop(event);
         self.act(token, changes, meaning);
     }
@@ -513,28 +537,15 @@ impl Shared {
         hit: Option<Fatal>,
     ) -> Vec<Arc<EventFlags>> {
         let mut concerned = Vec::new();
-        for watched in self.lock().values_mut() {
-            if let Watched::Connection {
-                flags,
-                exposed,
-                fatal,
-            } = watched
-                && exposed.iter().any(&is_concerned)
-            {
+        for connection in self.lock().connections.values_mut() {
+            if connection.exposed.iter().any(&is_concerned) {
+                let fatal = &mut connection.fatal;
                 fatal.extend(hit.filter(|hit| !fatal.contains(hit)));
-                concerned.push(Arc::clone(flags));
+                concerned.push(Arc::clone(&connection.flags));
             }
         }
         concerned
     }
-}
-
-/// What has happened, and whom to tell.
-enum News {
-    Control(Arc<EventFlags>),
-    Socket(Arc<EventFlags>),
-    Bell(DeviceToken, CompletionChannel),
-    Device(Context, Arc<Changes>),
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ fn data_raises_attention_once_until_rearmed() {
     flags.clear(CONTROL);
     let mut byte = [0];
     (&*ours).read_exact(&mut byte).unwrap();
-    watch.rearm().unwrap();
+    watch.arm(Interest::Read).unwrap();
     drop(theirs); // end of stream
     assert!(wait_for(&flags, CONTROL));
 }
@@ -129,6 +129,6 @@ fn the_thread_ends_with_the_monitor_and_watches_outlive_it() {
     let flags = Arc::new(EventFlags::default());
     let watch = events.watch_connection(&ours, &flags, Vec::new()).unwrap();
     drop(events); // joins
-    assert_eq!(watch.shared.lock().len(), 1);
+    assert_eq!(watch.shared.lock().sources.len(), 1);
     drop(watch);
 }

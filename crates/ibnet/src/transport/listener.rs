@@ -21,7 +21,7 @@ use crate::connect::waits::{Budget, Patience, Waits};
 use crate::connection::raw;
 use crate::device::nic::Nic;
 use crate::error::Error;
-use crate::events::SocketWatch;
+use crate::events::Watch;
 use crate::ops::RecvConnection;
 use crate::wire::handle::Handle;
 
@@ -38,7 +38,7 @@ const TIME_TO_GREET: Duration = Duration::from_secs(1);
 pub struct Listener {
     pending: VecDeque<Client>,
     /// Of the socket, if the listener waits rather than polls.
-    watch: Option<SocketWatch>,
+    watch: Option<Watch>,
     waits: Waits,
     socket: Arc<TcpListener>,
     handle: Handle,

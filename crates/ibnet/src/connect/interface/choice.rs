@@ -69,32 +69,9 @@ pub(crate) struct Choice {
     pub(crate) passed_over: String,
 }
 
-/// What speaks against an address, what counts for more first: the address for which the least does is
-/// the best.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    no_carrier: bool,
-    /// NCCL looks at `ib…` first, unless it is told what to look at.
-    not_infiniband: bool,
-    far: bool,
-    only_begins_like_a_name: bool,
-    /// Of an interface that leads to nothing but this host and its guests.
-    host_only: bool,
-    link_local: bool,
-    kind: Kind,
-}
-
-/// What an interface is, by its name. NCCL's order: what it has not heard of, then docker, lo and virbr.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Other,
-    /// Bridges, tunnels and ends of containers: hosts that have their address on one have it nowhere
-    /// else.
-    Virtual,
-    Docker,
-    LoopBack,
-    Libvirt,
-}
+/// What can speak against an address, what counts for more first: how much it does, and its name. The address
+/// with the least is the best.
+type Rank = [(u8, &'static str); 7];
 
 /// How the names of virtual interfaces begin.
 const VIRTUAL: [&str; 18] = [
@@ -138,25 +115,26 @@ pub(crate) fn choose(interfaces: &[Interface], wanted: &Wanted<'_>) -> Result<Ch
             let why = unusable_interface(interface, wanted);
             match why.or_else(|| unusable_address(address, wanted)) {
                 Some(why) => unusable.push(format!("{local} ({why})")),
-                None => usable.push((Rank::of(interface, address, wanted), local)),
+                None => usable.push((rank(interface, address, wanted), local)),
             }
         }
     }
     // What is equal stays in the system's order.
-    usable.sort_by(|(one, _), (other, _)| one.cmp(other));
+    usable.sort_by_key(|(rank, _)| *rank);
     let mut usable = usable.into_iter();
-    let Some((rank, best)) = usable.next() else {
+    let Some((best_rank, best)) = usable.next() else {
         return Err(Error::InvalidArgument(format!(
             "no network interface can carry the handshake of connections; there are: {}",
             unusable.join(", ")
         )));
     };
+    let [(no_carrier, _), ..] = best_rank;
     let (reasons, others): (Vec<_>, Vec<_>) = usable
-        .map(|(other, local)| (format!("{local} ({})", other.behind(&rank)), local))
+        .map(|(other, local)| (format!("{local} ({})", behind(&other, &best_rank)), local))
         .unzip();
     Ok(Choice {
         best,
-        lacks_carrier: rank.no_carrier,
+        lacks_carrier: no_carrier > 0,
         others,
         passed_over: [reasons, unusable].concat().join(", "),
     })
@@ -185,59 +163,54 @@ fn unusable_address(address: &Address, wanted: &Wanted<'_>) -> Option<&'static s
     }
 }
 
-impl Rank {
-    fn of(interface: &Interface, address: &Address, wanted: &Wanted<'_>) -> Self {
-        let (name, filter) = (&interface.name, wanted.filter);
-        let link_local = is_link_local(address.address.ip());
-        let is_near =
-            |near: &Near| near.is_in_network_of(name, address.address.ip(), address.prefix);
-        Self {
-            no_carrier: interface.state == State::NoCarrier,
-            // Interfaces of InfiniBand that nobody has configured have link-local addresses.
-            not_infiniband: !filter.names_any() && (link_local || !name.starts_with("ib")),
-            far: wanted.near.is_some_and(|near| !is_near(near)),
-            only_begins_like_a_name: filter.asks_for_some() && !filter.asks_for(name),
-            host_only: Kind::of(name) > Kind::Virtual,
-            link_local,
-            kind: Kind::of(name),
-        }
-    }
-
-    /// Why it comes after `better`.
-    fn behind(&self, better: &Self) -> &'static str {
-        if self.no_carrier != better.no_carrier {
-            "no carrier"
-        } else if self.not_infiniband != better.not_infiniband {
-            "not InfiniBand"
-        } else if self.far != better.far {
-            "another network"
-        } else if self.only_begins_like_a_name != better.only_begins_like_a_name {
-            "only begins like the name that is asked for"
-        } else if self.host_only != better.host_only {
-            "virtual"
-        } else if self.link_local != better.link_local {
-            "link-local"
-        } else if self.kind != better.kind {
-            "virtual"
-        } else {
-            "not the first"
-        }
-    }
+/// What speaks against an address.
+fn rank(interface: &Interface, address: &Address, wanted: &Wanted<'_>) -> Rank {
+    let (name, filter, ip) = (&interface.name, wanted.filter, address.address.ip());
+    let link_local = is_link_local(ip);
+    let is_near = |near: &Near| near.is_in_network_of(name, ip, address.prefix);
+    let virtuality = virtuality(name);
+    [
+        (u8::from(interface.state == State::NoCarrier), "no carrier"),
+        // NCCL looks at `ib…` first, unless it is told what to look at. Interfaces of InfiniBand that are not
+        // configured have link-local addresses.
+        (
+            u8::from(!filter.names_any() && (link_local || !name.starts_with("ib"))),
+            "not InfiniBand",
+        ),
+        (
+            u8::from(wanted.near.is_some_and(|near| !is_near(near))),
+            "another network",
+        ),
+        (
+            u8::from(filter.asks_for_some() && !filter.asks_for(name)),
+            "only begins like the name that is asked for",
+        ),
+        // Of an interface that leads to nothing but this host and its guests.
+        (u8::from(virtuality > 1), "virtual"),
+        (u8::from(link_local), "link-local"),
+        (virtuality, "virtual"),
+    ]
 }
 
-impl Kind {
-    fn of(name: &str) -> Self {
-        if name == "lo" {
-            Self::LoopBack
-        } else if name.starts_with("docker") {
-            Self::Docker
-        } else if name.starts_with("virbr") {
-            Self::Libvirt
-        } else if VIRTUAL.iter().any(|begin| name.starts_with(begin)) {
-            Self::Virtual
-        } else {
-            Self::Other
-        }
+/// Why an address comes after a better one.
+fn behind(rank: &Rank, better: &Rank) -> &'static str {
+    let difference = rank.iter().zip(better).find(|(one, other)| one != other);
+    difference.map_or("not the first", |((_, objection), _)| objection)
+}
+
+/// Whether an interface is a virtual one, by its name, and how unlikely it is to lead to other hosts. NCCL's
+/// order: what it has not heard of, then docker, lo and virbr.
+fn virtuality(name: &str) -> u8 {
+    if name.starts_with("virbr") {
+        4
+    } else if name == "lo" {
+        3
+    } else if name.starts_with("docker") {
+        2
+    } else {
+        // Bridges, tunnels and ends of containers: hosts that have their address on one have it
+        // nowhere else.
+        u8::from(VIRTUAL.iter().any(|begin| name.starts_with(begin)))
     }
 }
 

@@ -8,12 +8,12 @@
 //!
 //! - [`abi`]: the C declarations, public so that Rust programs can load such a plugin too;
 //! - `tables`: one table for each version;
-//! - `lifecycle`, `device`, `connect`, `memory`, `data`, `flush`: the C functions, each file those of one concern.
+//! - `lifecycle`, `query`, `connect`, `memory`, `data`, `flush`: the C functions, each file those of one concern.
 //!   A function whose signature changed is there once for each signature, named for the API version that introduced
 //!   it, as its type in [`abi`] is;
 //! - `guard`: no panic and no pointer gets past it unseen;
 //! - `handles`: what C holds instead of pointers, checked on every call; `objects`: what they stand for;
-//! - `attempts`: connections in the making; `accepting`: listeners that accept by themselves;
+//! - `device`: devices as NCCL sees them; `attempts`: connections in the making; `accepting`: listeners that accept by themselves;
 //! - `logger`: `tracing` events to NCCL's logger; `profiler`: work requests to NCCL's profiler.
 //!
 //! What does not live here: everything about RDMA, which is `ibnet`'s.
@@ -51,6 +51,7 @@ mod logger;
 mod memory;
 mod objects;
 mod profiler;
+mod query;
 mod tables;
 
 pub use lifecycle::{use_library, use_settings, use_sysfs};

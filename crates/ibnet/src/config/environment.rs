@@ -107,7 +107,11 @@ pub(super) fn read(
 /// # Errors
 /// What was expected, if it means nothing and NCCL would not go on without it. Nothing is changed
 /// then.
-fn apply(variable: &Variable, config: &mut Config, value: &str) -> Result<Option<String>, String> {
+fn apply(
+    variable: &Variable<Config>,
+    config: &mut Config,
+    value: &str,
+) -> Result<Option<String>, String> {
     if value.is_empty() {
         return Ok(Some("an empty value counts as unset".to_owned()));
     }

@@ -72,12 +72,12 @@ Errors and log lines of the crate name fields, in backticks; the log of the plug
 }
 
 /// What is used without the variable.
-fn default(variable: &Variable) -> String {
+fn default(variable: &Variable<Config>) -> String {
     variable.show(&Config::default())
 }
 
 /// What it is for.
-fn meaning(variable: &Variable) -> &'static str {
+fn meaning(variable: &Variable<Config>) -> &'static str {
     let of_field = || FIELDS.iter().find(|(field, _)| *field == variable.field);
     match variable.meaning {
         "" => of_field().map_or("", |(_, docs)| docs.trim()),

@@ -67,7 +67,7 @@ macro_rules! settings {
         pub(super) const FIELDS: &[(&str, &str)] = &[$((stringify!($field), concat!($($doc),+))),+];
 
         /// The table of variables.
-        pub(super) static VARIABLES: &[Variable] = &[$($(
+        pub(super) static VARIABLES: &[Variable<Config>] = &[$($(
             Variable {
                 name: $variable,
                 field: concat!(stringify!($field) $(, ".", stringify!($part))?),
@@ -357,7 +357,7 @@ impl Config {
     /// # Errors
     /// The first field whose value is not allowed.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let is_refused = |variable: &&Variable| match variable.name {
+        let is_refused = |variable: &&Variable<Self>| match variable.name {
             "NCCL_IB_PKEY_VALUE" => {
                 matches!(self.partition, Partition::Value(pkey) if !is_pkey(pkey))
             }

@@ -1,4 +1,4 @@
-//! [`Variable`]: a variable of the environment: how it is written, how NCCL reads it, and what of [`Config`] it sets.
+//! [`Variable`]: a variable of the environment: how it is written, how NCCL reads it, and what it sets.
 //!
 //! A job that runs with NCCL must not lose its network here: what NCCL lives with is a warning. NCCL reads
 //! numbers by `ncclLoadParam`: `strtoll` with base 0, as far as the text is a number; what begins with none, or
@@ -7,17 +7,15 @@
 
 use std::ops::RangeInclusive;
 
-use super::settings::Config;
-
-/// A variable that sets a field of [`Config`], or a part of one.
-pub(super) struct Variable {
+/// A variable that sets a field of `C`, the configuration, or a part of one.
+pub(super) struct Variable<C> {
     pub(super) name: &'static str,
     pub(super) field: &'static str,
-    pub(super) form: Form,
+    pub(super) form: Form<C>,
     /// What the default is called; nothing where its value says it.
     pub(super) unset: &'static str,
     /// The value of the field, for errors of programs.
-    pub(super) debug: fn(&Config) -> String,
+    pub(super) debug: fn(&C) -> String,
     /// How it differs in NCCL.
     #[cfg(test)]
     pub(super) differs: &'static str,
@@ -28,21 +26,21 @@ pub(super) struct Variable {
 
 /// How a value is written, and which are allowed; and what gets and sets it. The value is not changed by what
 /// means nothing.
-pub(super) enum Form {
+pub(super) enum Form<C> {
     /// A number in a range, and its unit if it has one. None is a value that no variable asks for.
     Number(
         RangeInclusive<i64>,
         &'static str,
-        fn(&Config) -> Option<i64>,
-        fn(&mut Config, i64),
+        fn(&C) -> Option<i64>,
+        fn(&mut C, i64),
     ),
     /// 0 or 1.
-    Switch(fn(&Config) -> bool, fn(&mut Config, bool)),
+    Switch(fn(&C) -> bool, fn(&mut C, bool)),
     /// A text in a grammar of its own, which the words tell, or what was expected in place of a part.
     Text(
         Reading,
         &'static str,
-        fn(&mut Config, &str) -> Result<(), String>,
+        fn(&mut C, &str) -> Result<(), String>,
     ),
 }
 
@@ -58,7 +56,7 @@ pub(super) enum Reading {
     Text,
 }
 
-impl Variable {
+impl<C: Default> Variable<C> {
     /// How NCCL reads it.
     pub(super) fn reading(&self) -> Reading {
         match self.form {
@@ -98,11 +96,7 @@ impl Variable {
     ///
     /// # Errors
     /// What was expected. Nothing is changed then.
-    pub(super) fn set(
-        &self,
-        config: &mut Config,
-        text: &str,
-    ) -> Result<Option<&'static str>, String> {
+    pub(super) fn set(&self, config: &mut C, text: &str) -> Result<Option<&'static str>, String> {
         let reads_as_nccl = self.name.starts_with("NCCL_");
         let number = || {
             read_number(text)
@@ -140,9 +134,9 @@ impl Variable {
     }
 
     /// The value as a user would write or name it.
-    pub(super) fn show(&self, config: &Config) -> String {
+    pub(super) fn show(&self, config: &C) -> String {
         let debug = (self.debug)(config);
-        if !self.unset.is_empty() && debug == (self.debug)(&Config::default()) {
+        if !self.unset.is_empty() && debug == (self.debug)(&C::default()) {
             return self.unset.to_owned();
         }
         match &self.form {
@@ -153,7 +147,7 @@ impl Variable {
     }
 
     /// Whether a value that a program has set is a number that is not allowed.
-    pub(super) fn is_out_of_range(&self, config: &Config) -> bool {
+    pub(super) fn is_out_of_range(&self, config: &C) -> bool {
         match &self.form {
             Form::Number(range, _, get, _) => {
                 get(config).is_some_and(|number| !range.contains(&number))

@@ -16,7 +16,7 @@ use crate::connect::queue_pair::retry_count;
 use crate::connect::recipe::Recipe;
 use crate::connect::shared::Shared;
 use crate::connection::path::Path;
-use crate::connection::recovery::Recovery;
+use crate::connection::path_recovery::Recovery;
 use crate::device::Device;
 use crate::device::nic::Nic;
 use crate::error::{Error, Failed, hint};
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     /// How a queue pair is made again.
     pub(crate) recipe: Recipe,
     /// What has become of each path.
-    pub(crate) recoveries: Vec<Recovery>,
+    pub(super) recoveries: Vec<Recovery>,
     /// Polls that brought nothing.
     fruitless_polls: u32,
     /// Since when there has been no live path.

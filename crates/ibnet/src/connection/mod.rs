@@ -12,6 +12,7 @@ pub(crate) mod cts_queue;
 pub(crate) mod in_flight;
 pub(crate) mod observer;
 mod path;
+mod path_recovery;
 mod path_selector;
 pub mod raw;
 pub(crate) mod receiver;

@@ -20,97 +20,21 @@ use ibnet_verbs::{RemoteAddress, SendRequest, WcStatus, WorkCompletion};
 
 use crate::connect::queue_pair::{Join, NewQueuePair};
 use crate::connection::path::Path;
+use crate::connection::path_recovery::{Attempt, FIRST_PAUSE, Offer, Stage};
 use crate::connection::wr_id::WrId;
 use crate::connection::{Connection, Side};
 use crate::device::LocalPort;
 use crate::error::{Error, Failed};
-use crate::wire::message::{DeviceOffer, Endpoint, PathEvent, PathNews};
-
-/// What has become of a path.
-pub(crate) struct Recovery {
-    /// Which of the path's queue pairs is meant, from 0.
-    epoch: u32,
-    stage: Stage,
-    /// Why it has failed, and when.
-    reason: String,
-    since: Instant,
-    /// The peer has drained its end of this epoch, having taken so many parts.
-    peer_taken: Option<u64>,
-    /// The peer's next queue pair.
-    offer: Option<Offer>,
-    /// The peer has connected its queue pair of this epoch.
-    ready: Option<u32>,
-    /// The own next queue pair.
-    attempt: Option<Attempt>,
-    /// The last request that was seen to be finished, and when.
-    seen: (u32, Instant),
-    /// Epochs in a row through which nothing has come.
-    fruitless: u32,
-    /// When to try again, and how long to wait after the next failure.
-    next: Instant,
-    pause: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Live,
-    /// The queue pair is in ERR; not all work requests have come back.
-    Draining,
-    /// All have; the peer's have not, as far as is known.
-    Drained,
-    /// A new queue pair is made.
-    Rebuilding,
-}
-
-struct Offer {
-    epoch: u32,
-    device: DeviceOffer,
-    endpoint: Endpoint,
-}
-
-struct Attempt {
-    epoch: u32,
-    queue_pair: NewQueuePair,
-    local: LocalPort,
-    is_connected: bool,
-}
+use crate::wire::message::{DeviceOffer, PathEvent, PathNews};
 
 /// A queue pair that does not drain is moved to ERR once more after this time.
 const DRAINS_WITHIN: Duration = Duration::from_millis(20);
 /// One that never drains is done with, too, once it is destroyed.
 const LONGEST_DRAIN: Duration = Duration::from_secs(2);
-/// The pauses between attempts to make a path live.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// However soon a queue pair gives up, it is not taken for one that hangs before this time.
 const LEAST_STALL: Duration = Duration::from_secs(10);
 /// So many epochs that end at once are no passing trouble.
 const MOST_FRUITLESS: u32 = 3;
-
-impl Recovery {
-    pub(crate) fn new() -> Self {
-        Self {
-            epoch: 0,
-            stage: Stage::Live,
-            reason: String::new(),
-            since: Instant::now(),
-            peer_taken: None,
-            offer: None,
-            ready: None,
-            attempt: None,
-            seen: (0, Instant::now()),
-            fruitless: 0,
-            next: Instant::now(),
-            pause: FIRST_PAUSE,
-        }
-    }
-
-    fn try_later(&mut self) {
-        self.attempt = None;
-        self.next = Instant::now() + self.pause;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-    }
-}
 
 /// Whether a new queue pair can help: not if the request was wrong.
 fn may_pass(status: WcStatus) -> bool {
